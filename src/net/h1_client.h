@@ -1,0 +1,50 @@
+/*
+ * HTTP/1.1 client on the loop: streaming bodies both ways with back-pressure, keep-alive pools,
+ * upgrades. No redirects, no cookies, no TLS. Loop thread only.
+ */
+#pragma once
+
+#include "net/h1_server.h" /* struct h1_header */
+
+struct h1_pool;
+/* idle_max: kept idle connections per address. idle_ms: how long one is kept. */
+struct h1_pool *h1_pool_new(uv_loop_t *loop, unsigned idle_max, unsigned idle_ms);
+void h1_pool_free(struct h1_pool *p);
+/* Forgets idle connections kept under this key (a sandbox that is gone). */
+void h1_pool_drop(struct h1_pool *p, const char *key);
+
+struct h1_call;
+struct h1_call_ops {
+    /* final response head (1xx are swallowed). length: Content-Length, or -1 */
+    void (*on_response)(struct h1_call *c, int status, const struct h1_header *headers, size_t n_headers,
+                        int64_t length, void *ud);
+    void (*on_data)(struct h1_call *c, const char *data, size_t len, void *ud);
+    /* request body output is low again */
+    void (*on_drain)(struct h1_call *c, void *ud);
+    /* 101 arrived: the socket is yours. The call ends (no on_end). */
+    void (*on_upgrade)(struct h1_call *c, const struct h1_header *headers, size_t n_headers, struct sock *s, void *ud);
+    /* exactly once unless cancelled; after it the call is dead. error 0 = complete response; -ECONNREFUSED ... = could not
+     * connect; -ETIMEDOUT; -EPIPE/-ECONNRESET = dropped; -EBADMSG = not HTTP or truncated. `err` has the text. */
+    void (*on_end)(struct h1_call *c, int error, const struct err *err, void *ud);
+};
+
+struct h1_call_opts {
+    struct sock_addr addr;
+    const char *pool_key;      /* NULL = "unix:PATH" or "host:port"; needed with netns_fd (namespace descriptors get reused) */
+    struct h1_pool *pool;      /* NULL = a connection of its own, closed afterwards */
+    const char *method, *target;
+    const struct h1_header *headers; /* ended by {NULL,NULL}; Host is added when absent */
+    int64_t body_length;       /* 0 none, > 0 exactly, -1 chunked: then h1_call_write/end */
+    const void *body;          /* whole body of body_length bytes, copied; NULL: streamed by h1_call_write */
+    unsigned connect_timeout_ms; /* 0 = 10000 */
+    unsigned silence_timeout_ms; /* no byte of the response head for so long: -ETIMEDOUT; 0 = none */
+    bool keep_upgrade;         /* send Connection: Upgrade as given, accept 101 */
+};
+int h1_call(uv_loop_t *loop, const struct h1_call_opts *o, const struct h1_call_ops *ops, void *ud, struct h1_call **ret);
+ssize_t h1_call_write(struct h1_call *c, const void *data, size_t len); /* queued bytes or -errno; valid before connect too */
+void h1_call_end(struct h1_call *c);                                    /* end of the streamed request body */
+void h1_call_pause(struct h1_call *c);  /* stop reading the response */
+void h1_call_resume(struct h1_call *c);
+void h1_call_cancel(struct h1_call *c); /* frees; no callback after */
+/* true: the connection was a reused idle one and died before any response byte (safe to retry idempotent calls) */
+bool h1_call_was_stale(const struct h1_call *c);
