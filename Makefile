@@ -1,0 +1,67 @@
+# Thin front over Meson and the scripts. `make help` lists the targets.
+PREFIX ?= /usr/local
+BUILD ?= build
+ROOT = $(CURDIR)/$(BUILD)/root
+BIN = $(ROOT)/usr/local/bin
+J ?= $(shell nproc)
+
+.PHONY: help all setup run test test-quick test-asan test-vm bench install fmt lint fuzz clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+all: $(BUILD)/build.ninja ## build everything and lay it out in build/root
+	@ninja -j$(J) -C $(BUILD) --quiet
+	@DESTDIR=$(ROOT) meson install -C $(BUILD) --quiet --no-rebuild
+
+$(BUILD)/build.ninja:
+	@scripts/setup build
+	@meson setup $(BUILD) --prefix=/usr/local --libdir=lib -Dwerror=true >/dev/null
+
+run: ## install what is needed, build, start the daemon and watch a program run in a sandbox
+	@scripts/setup build run
+	@$(MAKE) --no-print-directory all
+	@PATH="$(BIN):$$PATH" scripts/demo
+
+test: ## install what tests need and run all suites
+	@scripts/setup build run test lint
+	@$(MAKE) --no-print-directory all
+	@PATH="$(BIN):$$PATH" python3 tests/run.py $(SUITES)
+
+test-quick: all ## unit tests only
+	@python3 tests/run.py unit
+
+test-asan: ## unit and integration suites under AddressSanitizer and UBSan
+	@scripts/setup build run test
+	@[ -e build-asan/build.ninja ] || meson setup build-asan --prefix=/usr/local --libdir=lib -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
+	@$(MAKE) --no-print-directory all BUILD=build-asan
+	@PATH="$(CURDIR)/build-asan/root/usr/local/bin:$$PATH" python3 tests/run.py --build build-asan unit integration
+
+test-vm: all ## the native driver's and the agent's tests on Debian's stock kernel with pure cgroup v2, in qemu
+	@tests/vm/suite
+
+bench: ## measure; prints the table of docs/benchmarks.md
+	@scripts/setup build run test
+	@$(MAKE) --no-print-directory all
+	@PATH="$(BIN):$$PATH" python3 tests/bench/bench.py $(BENCH)
+
+fuzz: ## run every fuzz target for SECONDS (default 300) each
+	@scripts/setup build test
+	@[ -e build-fuzz/build.ninja ] || CC=clang CXX=clang++ meson setup build-fuzz -Dfuzz=true -Db_lundef=false >/dev/null
+	@ninja -j$(J) -C build-fuzz --quiet
+	@tests/fuzz/run build-fuzz $(or $(SECONDS_EACH),300)
+
+install: all ## install below PREFIX (default /usr/local); DESTDIR is honoured
+	@meson configure $(BUILD) --prefix=$(PREFIX)
+	@DESTDIR=$(DESTDIR) meson install -C $(BUILD)
+
+fmt: ## format the sources
+	@git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
+
+lint: ## clang-tidy, cppcheck, include directions, house limits
+	@scripts/setup build lint
+	@$(MAKE) --no-print-directory all
+	@scripts/lint $(BUILD)
+
+clean: ## remove build folders
+	@rm -rf build build-asan build-tsan build-fuzz
