@@ -1,0 +1,20 @@
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import covekit  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    """One coved per test file."""
+    with covekit.Daemon() as d:
+        yield d
+
+
+@pytest.fixture(scope="module")
+def busybox(daemon, tmp_path_factory):
+    tar = covekit.busybox_rootfs(tmp_path_factory.mktemp("img") / "busybox.tar")
+    return covekit.import_image(daemon, tar, "busybox")
