@@ -1,0 +1,384 @@
+/* The test driver (see fake.h). One mutex guards everything; events are sent without it. */
+#include "daemon/driver/fake/fake.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+
+struct inst {
+    struct list link;
+    struct instance_info info;
+};
+
+struct script {
+    int code;
+    char text[200];
+    unsigned fail_times, calls, inside, peak, waiting;
+    bool held;
+};
+
+struct fake {
+    struct driver d;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct list all;
+    struct script s[FAKE_N_OPS];
+    char host[64];
+    uint16_t port;
+    bool exits_in_create;
+    int exit_code;
+    json_t *last_spec;
+};
+
+static struct fake *of(struct driver *d) {
+    return container_of(d, struct fake, d);
+}
+
+static struct inst *find(struct fake *f, const char *id) {
+    list_foreach (it, &f->all) {
+        struct inst *i = list_entry(it, struct inst, link);
+        if (strcmp(i->info.id, id) == 0)
+            return i;
+    }
+    return NULL;
+}
+
+static struct inst *add(struct fake *f, const char *id) {
+    struct inst *i = calloc(1, sizeof *i);
+    if (!i)
+        abort();
+    str_copy(i->info.id, sizeof i->info.id, id);
+    i->info.started_us = clock_wall_us();
+    list_append(&f->all, &i->link);
+    return i;
+}
+
+static void drop(struct inst *i) {
+    list_remove(&i->link);
+    free(i);
+}
+
+/* Takes the lock, counts, waits while held. A scripted failure is returned; the lock stays taken.
+ */
+static int enter(struct fake *f, enum fake_op op, struct err *err) {
+    struct script *s = &f->s[op];
+
+    pthread_mutex_lock(&f->lock);
+    s->calls++;
+    s->inside++;
+    s->peak = MAX(s->peak, s->inside);
+    s->waiting++;
+    pthread_cond_broadcast(&f->changed);
+    while (s->held)
+        pthread_cond_wait(&f->changed, &f->lock);
+    s->waiting--;
+    if (s->fail_times == 0)
+        return 0;
+    s->fail_times--;
+    return err_set(err, s->code, "%s", s->text);
+}
+
+static int leave(struct fake *f, enum fake_op op, int r) {
+    f->s[op].inside--;
+    pthread_mutex_unlock(&f->lock);
+    return r;
+}
+
+static int no_such(struct err *err, const char *id) {
+    return err_set(err, -ENOENT, "no sandbox %s", id);
+}
+
+static int op_create(struct driver *d, const struct sandbox_spec *spec, struct instance_info *ret,
+                     struct step_times *ret_steps, struct err *err) {
+    struct fake *f = of(d);
+    struct instance_info ended = {0};
+    int r = enter(f, FAKE_CREATE, err);
+
+    if (r == 0) {
+        struct inst *i = add(f, spec->id);
+        *ret = i->info;
+        json_decref(f->last_spec);
+        f->last_spec = sandbox_spec_to_json(spec);
+        if (f->exits_in_create) {
+            i->info.state = INST_EXITED;
+            i->info.exit_code = f->exit_code;
+            ended = i->info;
+        }
+        if (ret_steps)
+            ret_steps->t[ret_steps->n++] = (struct step_time){"fake", 1};
+    }
+    leave(f, FAKE_CREATE, r);
+    if (ended.id[0] && d->events.on_exit)
+        d->events.on_exit(&ended, d->events.ud);
+    return r;
+}
+
+static int op_remove(struct driver *d, const char *id, struct err *err) {
+    struct fake *f = of(d);
+    int r = enter(f, FAKE_REMOVE, err);
+
+    if (r == 0) {
+        struct inst *i = find(f, id);
+        if (i)
+            drop(i);
+        else
+            r = no_such(err, id);
+    }
+    return leave(f, FAKE_REMOVE, r);
+}
+
+static int change(struct driver *d, enum fake_op op, const char *id, enum instance_state from,
+                  enum instance_state to, struct err *err) {
+    struct fake *f = of(d);
+    int r = enter(f, op, err);
+
+    if (r == 0) {
+        struct inst *i = find(f, id);
+        if (!i)
+            r = no_such(err, id);
+        else if (i->info.state != from)
+            r = err_set(err, -EALREADY, "wrong state");
+        else
+            i->info.state = to;
+    }
+    return leave(f, op, r);
+}
+
+static int op_pause(struct driver *d, const char *id, struct err *err) {
+    return change(d, FAKE_PAUSE, id, INST_RUNNING, INST_PAUSED, err);
+}
+
+static int op_resume(struct driver *d, const char *id, struct err *err) {
+    return change(d, FAKE_RESUME, id, INST_PAUSED, INST_RUNNING, err);
+}
+
+static int op_inspect(struct driver *d, const char *id, struct instance_info *ret,
+                      struct err *err) {
+    struct fake *f = of(d);
+    pthread_mutex_lock(&f->lock);
+    struct inst *i = find(f, id);
+    if (i)
+        *ret = i->info;
+    pthread_mutex_unlock(&f->lock);
+    return i ? 0 : no_such(err, id);
+}
+
+static int op_list(struct driver *d, struct instance_info **ret, size_t *ret_n, struct err *err) {
+    struct fake *f = of(d);
+    size_t n = 0;
+
+    pthread_mutex_lock(&f->lock);
+    list_foreach (it, &f->all)
+        n++;
+    *ret = calloc(n + 1, sizeof **ret);
+    *ret_n = 0;
+    list_foreach (it, &f->all)
+        if (*ret)
+            (*ret)[(*ret_n)++] = list_entry(it, struct inst, link)->info;
+    pthread_mutex_unlock(&f->lock);
+    return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
+}
+
+static int op_address(struct driver *d, const char *id, uint16_t port, struct sock_addr *ret) {
+    struct fake *f = of(d);
+    *ret = (struct sock_addr){.host = f->host, .port = f->port ? f->port : port};
+    return 0;
+}
+
+static int op_logs(struct driver *d, const char *id, unsigned tail, char **ret, struct err *err) {
+    struct fake *f = of(d);
+    int r = enter(f, FAKE_LOGS, err);
+    if (r == 0)
+        *ret = str_printf("log of %s, %u lines\n", id, tail);
+    return leave(f, FAKE_LOGS, r);
+}
+
+static json_t *op_capabilities(struct driver *d) {
+    return json_pack("{s:[s],s:b}", "net", "none", "pause", 1);
+}
+
+static int op_check_image(struct driver *d, const char *image, struct err *err) {
+    struct fake *f = of(d);
+    int r = enter(f, FAKE_IMAGE, err);
+    if (r == 0 && str_starts(image, "local/missing"))
+        r = err_set(err, -ENOENT, "image %s is not in the store", image);
+    return leave(f, FAKE_IMAGE, r);
+}
+
+static int op_recover(struct driver *d, const char *const *known, struct err *err) {
+    struct fake *f = of(d);
+    int r = enter(f, FAKE_RECOVER, err);
+
+    list_foreach_safe (it, &f->all) {
+        struct inst *i = list_entry(it, struct inst, link);
+        bool keep = r < 0;
+        for (size_t k = 0; known[k]; k++)
+            keep |= strcmp(known[k], i->info.id) == 0;
+        if (!keep)
+            drop(i);
+    }
+    return leave(f, FAKE_RECOVER, r);
+}
+
+static void op_free(struct driver *d) {
+    pthread_mutex_lock(&of(d)->lock); /* no event is under way */
+    d->events = (struct driver_events){0};
+    pthread_mutex_unlock(&of(d)->lock);
+}
+
+static const struct driver_ops ops = {
+    .name = "fake",
+    .create = op_create,
+    .remove = op_remove,
+    .pause = op_pause,
+    .resume = op_resume,
+    .inspect = op_inspect,
+    .list = op_list,
+    .address = op_address,
+    .logs = op_logs,
+    .capabilities = op_capabilities,
+    .check_image = op_check_image,
+    .recover = op_recover,
+    .free = op_free,
+};
+
+struct driver *fake_new(void) {
+    struct fake *f = calloc(1, sizeof *f);
+    if (!f)
+        abort();
+    f->d.ops = &ops;
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->changed, NULL);
+    list_init(&f->all);
+    fake_set_address(&f->d, "127.0.0.1", 0);
+    return &f->d;
+}
+
+void fake_destroy(struct driver *d) {
+    struct fake *f = of(d);
+    list_foreach_safe (it, &f->all)
+        drop(list_entry(it, struct inst, link));
+    json_decref(f->last_spec);
+    pthread_mutex_destroy(&f->lock);
+    pthread_cond_destroy(&f->changed);
+    free(f);
+}
+
+void fake_fail(struct driver *d, enum fake_op op, int code, const char *text, unsigned times) {
+    struct fake *f = of(d);
+    pthread_mutex_lock(&f->lock);
+    f->s[op].code = code;
+    f->s[op].fail_times = times;
+    str_copy(f->s[op].text, sizeof f->s[op].text, text);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void set_held(struct driver *d, enum fake_op op, bool on) {
+    struct fake *f = of(d);
+    pthread_mutex_lock(&f->lock);
+    f->s[op].held = on;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_hold(struct driver *d, enum fake_op op) {
+    set_held(d, op, true);
+}
+
+void fake_release(struct driver *d, enum fake_op op) {
+    set_held(d, op, false);
+}
+
+void fake_wait_held(struct driver *d, enum fake_op op, unsigned n) {
+    struct fake *f = of(d);
+    pthread_mutex_lock(&f->lock);
+    while (f->s[op].waiting < n)
+        pthread_cond_wait(&f->changed, &f->lock);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_exit(struct driver *d, const char *id, int code) {
+    struct fake *f = of(d);
+    struct instance_info info = {0};
+
+    pthread_mutex_lock(&f->lock);
+    struct inst *i = find(f, id);
+    if (i) {
+        i->info.state = INST_EXITED;
+        i->info.exit_code = code;
+        i->info.finished_us = clock_wall_us();
+        info = i->info;
+    }
+    pthread_mutex_unlock(&f->lock);
+    if (i && d->events.on_exit)
+        d->events.on_exit(&info, d->events.ud);
+}
+
+void fake_lose(struct driver *d, const char *id) {
+    struct fake *f = of(d);
+    pthread_mutex_lock(&f->lock);
+    struct inst *i = find(f, id);
+    if (i)
+        drop(i);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_add_stray(struct driver *d, const char *id) {
+    struct fake *f = of(d);
+    pthread_mutex_lock(&f->lock);
+    add(f, id);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_set_address(struct driver *d, const char *host, uint16_t port) {
+    struct fake *f = of(d);
+    str_copy(f->host, sizeof f->host, host);
+    f->port = port;
+}
+
+void fake_exit_in_create(struct driver *d, int code) {
+    struct fake *f = of(d);
+    f->exits_in_create = true;
+    f->exit_code = code;
+}
+
+bool fake_has(struct driver *d, const char *id) {
+    struct fake *f = of(d);
+    pthread_mutex_lock(&f->lock);
+    bool has = find(f, id) != NULL;
+    pthread_mutex_unlock(&f->lock);
+    return has;
+}
+
+size_t fake_count(struct driver *d) {
+    struct fake *f = of(d);
+    size_t n = 0;
+    pthread_mutex_lock(&f->lock);
+    list_foreach (it, &f->all)
+        n++;
+    pthread_mutex_unlock(&f->lock);
+    return n;
+}
+
+unsigned fake_calls(struct driver *d, enum fake_op op) {
+    struct fake *f = of(d);
+    pthread_mutex_lock(&f->lock);
+    unsigned n = f->s[op].calls;
+    pthread_mutex_unlock(&f->lock);
+    return n;
+}
+
+unsigned fake_peak(struct driver *d, enum fake_op op) {
+    struct fake *f = of(d);
+    pthread_mutex_lock(&f->lock);
+    unsigned n = f->s[op].peak;
+    pthread_mutex_unlock(&f->lock);
+    return n;
+}
+
+json_t *fake_last_spec(struct driver *d) {
+    return json_incref(of(d)->last_spec);
+}

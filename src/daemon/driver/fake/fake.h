@@ -1,0 +1,47 @@
+/*
+ * A driver for tests: sandboxes are entries of a list. Operations can be made to fail, or held
+ * until released, so that tests decide every order without waiting for time to pass. Thread-safe.
+ * It survives ops->free (a daemon that restarts finds its sandboxes again): the test ends it with
+ * fake_destroy.
+ */
+#pragma once
+
+#include "daemon/driver/driver.h"
+
+enum fake_op {
+    FAKE_CREATE,
+    FAKE_REMOVE,
+    FAKE_PAUSE,
+    FAKE_RESUME,
+    FAKE_LOGS,
+    FAKE_RECOVER,
+    FAKE_IMAGE,
+    FAKE_N_OPS
+};
+
+struct driver *fake_new(void);
+void fake_destroy(struct driver *d);
+
+/* The next `times` calls of op give this error. */
+void fake_fail(struct driver *d, enum fake_op op, int code, const char *text, unsigned times);
+/* Calls of op wait inside until fake_release; fake_wait_held returns when n calls wait. */
+void fake_hold(struct driver *d, enum fake_op op);
+void fake_release(struct driver *d, enum fake_op op);
+void fake_wait_held(struct driver *d, enum fake_op op, unsigned n);
+/* The sandbox's main process ends by itself. */
+void fake_exit(struct driver *d, const char *id, int code);
+/* As if the machine had lost it: no event. */
+void fake_lose(struct driver *d, const char *id);
+/* Something that no database knows. */
+void fake_add_stray(struct driver *d, const char *id);
+/* Where address() leads. */
+void fake_set_address(struct driver *d, const char *host, uint16_t port);
+/* create reports the exit of its main process before it returns. */
+void fake_exit_in_create(struct driver *d, int code);
+
+bool fake_has(struct driver *d, const char *id);
+size_t fake_count(struct driver *d);
+unsigned fake_calls(struct driver *d, enum fake_op op);
+unsigned fake_peak(struct driver *d, enum fake_op op); /* most calls at the same time */
+/* A copy of the last created sandbox's specification as JSON; new reference. */
+json_t *fake_last_spec(struct driver *d);

@@ -1,0 +1,38 @@
+/*
+ * The rules a create request and a metadata patch must pass before anything is done, in the order
+ * in which clients may observe them. Pure functions, no I/O; any thread.
+ */
+#pragma once
+
+#include "daemon/sandbox/service.h"
+
+#define CHECK_MAX_MAP 256
+#define CHECK_MAX_VOLUMES 64
+#define CHECK_MAX_ENTRYPOINT 1024
+
+/* Amounts: 0 and what they stand for, or -EINVAL for what is no positive amount ("512Mi", "1G";
+ * "500m", "1.5"; "256"). */
+int parse_memory(const char *s, uint64_t *ret_bytes);
+int parse_cpu(const char *s, uint64_t *ret_millis);
+int parse_count(const char *s, uint64_t *ret);
+int parse_gpu(const char *s, int64_t *ret); /* -1 = all */
+
+enum fault check_metadata(const json_t *metadata, struct err *err);
+/* Additions are checked, removals (null) are free; reserved keys never may be touched. */
+enum fault check_metadata_patch(const json_t *patch, struct err *err);
+
+/*
+ * The whole request. On success `spec` has everything but id, token and mounts (the entrypoint
+ * split, the environment filtered, limits parsed). May normalise rq (platform words).
+ */
+enum fault check_create(const struct service_opts *o, struct create_request *rq,
+                        struct sandbox_spec *spec, struct err *err);
+/* Splits like a POSIX shell without expansions; -EINVAL on an open quote. */
+int shell_split(const char *s, struct strv *ret);
+/* Names and paths of one volume request against those before it (lexical rules only). */
+enum fault check_volumes(const struct service_opts *o, const struct create_request *rq,
+                         struct err *err);
+
+/* volumes.c: resolves host volumes into mounts; blocking (a missing directory is made). */
+enum fault volumes_resolve(const struct service_opts *o, const struct create_request *rq,
+                           struct sandbox_spec *spec, struct err *err);

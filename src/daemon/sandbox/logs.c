@@ -1,0 +1,64 @@
+/* The entrypoint's output, for diagnostics. Loop thread, but for run(). */
+#include <errno.h>
+
+#include "daemon/sandbox/internal.h"
+
+/* Not one of the sandbox's queued operations: it changes nothing and must not wait for a slow one.
+ */
+struct logs_job {
+    struct job job;
+    struct service *svc;
+    char id[SANDBOX_ID_MAX + 1];
+    unsigned tail;
+    char *text;
+    enum fault fault;
+    struct err err;
+    text_cb cb;
+    void *ud;
+};
+
+static void run(struct job *j) {
+    struct logs_job *l = container_of(j, struct logs_job, job);
+    struct driver *d = l->svc->o.driver;
+    int r = d->ops->logs(d, l->id, l->tail, &l->text, &l->err);
+
+    if (r == -ENOENT)
+        err_set(&l->err, r, "Sandbox %s not found.", l->id);
+    l->fault = r == -ENOENT ? FAULT_NOT_FOUND : r < 0 ? FAULT_QUERY : FAULT_NONE;
+}
+
+static void done(struct job *j) {
+    struct logs_job *l = container_of(j, struct logs_job, job);
+    l->svc->n_pending--;
+    l->cb(l->fault, &l->err, l->text ? l->text : "", l->ud);
+    free(l->text);
+    free(l);
+}
+
+void service_logs(struct service *s, const char *id, unsigned tail, text_cb cb, void *ud) {
+    struct err err = {0};
+    struct logs_job *l = calloc(1, sizeof *l);
+    enum fault f = FAULT_NONE;
+
+    if (!map_has(s->table, id)) {
+        err_set(&err, -ENOENT, "Sandbox %s not found.", id);
+        f = FAULT_NOT_FOUND;
+    } else if (!l) {
+        err_set(&err, -ENOMEM, "out of memory");
+        f = FAULT_QUERY;
+    }
+    if (f) {
+        free(l);
+        cb(f, &err, NULL, ud);
+        return;
+    }
+    str_copy(l->id, sizeof l->id, id);
+    l->svc = s;
+    l->tail = tail;
+    l->cb = cb;
+    l->ud = ud;
+    l->job.run = run;
+    l->job.done = done;
+    s->n_pending++;
+    work_submit(s->pool, &l->job);
+}

@@ -1,0 +1,100 @@
+/*
+ * The queue of operations per sandbox (see internal.h). Owns the order: an operation starts only
+ * when the one before it has ended. A sandbox that is gone stays allocated until its last operation
+ * has been answered. Loop thread only, except op->run.
+ */
+#include <errno.h>
+
+#include "daemon/sandbox/internal.h"
+
+static void pump(struct sandbox *sb);
+
+static void job_run(struct job *j) {
+    struct op *o = container_of(j, struct op, job);
+    o->run(o);
+}
+
+static void finish(struct op *o) {
+    struct service *s = o->svc;
+    o->end(o);
+    list_remove(&o->link);
+    s->n_pending--;
+    free(o);
+}
+
+static void job_done(struct job *j) {
+    struct op *o = container_of(j, struct op, job);
+    struct sandbox *sb = o->sb;
+    finish(o);
+    pump(sb);
+}
+
+static void pump(struct sandbox *sb) {
+    while (!list_is_empty(&sb->ops)) {
+        struct op *o = list_entry(sb->ops.next, struct op, link);
+        if (o->started)
+            return;
+        o->started = true;
+        if (o->start(o)) {
+            work_submit(o->svc->pool, &o->job);
+            return;
+        }
+        finish(o);
+    }
+    if (sb->gone)
+        sandbox_free(sb);
+}
+
+void op_enqueue(struct op *o) {
+    struct sandbox *sb = o->sb;
+    bool idle = list_is_empty(&sb->ops);
+
+    o->job.run = job_run;
+    o->job.done = job_done;
+    o->svc->n_pending++;
+    list_append(&sb->ops, &o->link);
+    if (idle)
+        pump(sb);
+}
+
+void *op_new(struct service *s, const char *id, size_t size, op_cb cb, void *ud) {
+    struct err err = {0};
+
+    if (s->refusing) {
+        err_set(&err, -ESHUTDOWN, "the daemon is shutting down");
+        cb(FAULT_STOPPING, &err, NULL, ud);
+        return NULL;
+    }
+    struct sandbox *sb = map_get(s->table, id);
+    if (!sb) {
+        err_set(&err, -ENOENT, "Sandbox %s not found.", id);
+        cb(FAULT_NOT_FOUND, &err, NULL, ud);
+        return NULL;
+    }
+    struct op *o = calloc(1, size);
+    if (!o) {
+        err_set(&err, -ENOMEM, "out of memory");
+        cb(FAULT_QUERY, &err, NULL, ud);
+        return NULL;
+    }
+    o->svc = s;
+    o->sb = sb;
+    o->cb = cb;
+    o->ud = ud;
+    return o;
+}
+
+enum fault fault_of(int code, enum fault otherwise) {
+    switch (code) {
+    case 0:
+        return FAULT_NONE;
+    case -EINVAL:
+        return FAULT_INVALID;
+    case -EOPNOTSUPP:
+        return FAULT_UNSUPPORTED;
+    case -ENOSPC:
+        return FAULT_FULL;
+    default:
+        return otherwise;
+    }
+}

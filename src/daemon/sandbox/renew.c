@@ -1,0 +1,58 @@
+/*
+ * Renewal: a new expiry time, later or earlier, written before it counts. Excludes expiry of the
+ * same sandbox by the order of operations (op.c). Loop thread, but for run().
+ */
+#include <errno.h>
+
+#include "daemon/sandbox/internal.h"
+
+struct renew_op {
+    struct op op;
+    int64_t expires_us;
+};
+
+static bool start(struct op *o) {
+    struct renew_op *n = container_of(o, struct renew_op, op);
+    struct sandbox *sb = o->sb;
+
+    if (sb->gone) {
+        err_set(&o->err, -ENOENT, "Sandbox %s not found.", sb->spec.id);
+        o->fault = FAULT_NOT_FOUND;
+    } else if (n->expires_us <= service_now(o->svc)) {
+        err_set(&o->err, -EINVAL, "New expiration time must be in the future.");
+        o->fault = FAULT_EXPIRY_PAST;
+    } else if (!sb->expires_us) {
+        err_set(&o->err, -EALREADY, "Sandbox %s does not have automatic expiration enabled.",
+                sb->spec.id);
+        o->fault = FAULT_NO_EXPIRY;
+    }
+    return o->fault == FAULT_NONE;
+}
+
+static void run(struct op *o) {
+    struct renew_op *n = container_of(o, struct renew_op, op);
+    int r = store_set_expires(o->svc->o.store, o->sb->spec.id, n->expires_us, &o->err);
+    o->fault = r == -ENOENT ? FAULT_NOT_FOUND : r < 0 ? FAULT_QUERY : FAULT_NONE;
+}
+
+static void end(struct op *o) {
+    struct renew_op *n = container_of(o, struct renew_op, op);
+
+    if (o->fault == FAULT_NONE) {
+        o->sb->expires_us = o->sb->fire_us = n->expires_us;
+        expiry_schedule(o->svc, o->sb);
+        sandbox_touch(o->sb);
+    }
+    o->cb(o->fault, &o->err, o->fault ? NULL : o->sb, o->ud);
+}
+
+void service_renew(struct service *s, const char *id, int64_t expires_us, op_cb cb, void *ud) {
+    struct renew_op *n = op_new(s, id, sizeof *n, cb, ud);
+    if (!n)
+        return;
+    n->expires_us = expires_us;
+    n->op.start = start;
+    n->op.run = run;
+    n->op.end = end;
+    op_enqueue(&n->op);
+}

@@ -1,0 +1,84 @@
+/*
+ * Birth and end of the service (see service.h). Owns the table, the workers, the expiry timer and,
+ * once open, the driver; the database is the caller's and outlives it. Order at the end: jobs that
+ * use the driver, then the driver (no event comes after), then the events that were under way.
+ */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "daemon/sandbox/internal.h"
+
+static void free_table(struct service *s) {
+    size_t i = 0;
+    void *sb;
+
+    while (s->table && map_next(s->table, &i, NULL, &sb))
+        sandbox_free(sb);
+    map_free(s->table);
+    map_free(s->creating);
+}
+
+static void dispose(struct service *s) {
+    if (s->pool)
+        work_pool_stop(s->pool);
+    expiry_free(s->expiry);
+    free_table(s);
+    free(s);
+}
+
+int service_open(const struct service_opts *opts, struct service **ret, struct err *err) {
+    struct err own = {0};
+    struct service *s = calloc(1, sizeof *s);
+    int r;
+
+    if (!err)
+        err = &own;
+    if (!s)
+        return err_set(err, -ENOMEM, "out of memory");
+    s->o = *opts;
+    if (!s->o.wall_us)
+        s->o.wall_us = clock_wall_us;
+    list_init(&s->by_age);
+    s->table = map_new();
+    s->creating = map_new();
+    if (!s->table || !s->creating) {
+        r = err_set(err, -ENOMEM, "out of memory");
+    } else if ((r = work_pool_new(opts->loop, opts->max_workers, &s->pool)) < 0) {
+        err_sys(err, r, "worker threads");
+    } else if ((r = expiry_new(s, &s->expiry, err)) >= 0) {
+        exit_setup(s);
+        r = service_recover(s, err);
+    }
+    if (r < 0) {
+        s->o.driver->events = (struct driver_events){0};
+        dispose(s);
+        return r;
+    }
+    *ret = s;
+    return 0;
+}
+
+void service_refuse(struct service *s) {
+    s->refusing = true;
+}
+
+size_t service_pending(const struct service *s) {
+    return s->n_pending;
+}
+
+struct driver *service_driver(struct service *s) {
+    return s->o.driver;
+}
+
+void service_submit(struct service *s, struct job *j) {
+    work_submit(s->pool, j);
+}
+
+void service_close(struct service *s) {
+    if (!s)
+        return;
+    s->refusing = true;
+    work_pool_drain(s->pool);
+    s->o.driver->ops->free(s->o.driver);
+    dispose(s);
+}

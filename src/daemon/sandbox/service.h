@@ -1,0 +1,169 @@
+/*
+ * The sandbox service: what every API dialect calls, and nothing of HTTP in it. It owns the table
+ * of sandboxes, writes the state database, runs the driver's blocking calls on workers and keeps
+ * the expiry timer.
+ *
+ * Everything here belongs to the loop thread, so the table needs no lock and a lookup never waits.
+ * Slow operations end in a callback, on the loop thread, exactly once; it may be called before the
+ * starting function returns (a refusal that needs no work). Operations on one sandbox run one after
+ * the other in the order of their start; operations on different ones in parallel.
+ */
+#pragma once
+
+#include <uv.h>
+
+#include "base/list.h"
+#include "daemon/driver/driver.h"
+#include "daemon/store/store.h"
+
+/* Why something was refused or failed; a dialect puts it into its wire's words. The text is in a
+ * struct err. */
+enum fault {
+    FAULT_NONE,
+    FAULT_NOT_FOUND,
+    FAULT_NOT_RUNNING,
+    FAULT_NOT_PAUSED,
+    FAULT_EXPIRY_PAST, /* asked for a time that is over */
+    FAULT_NO_EXPIRY,   /* renew of a sandbox without expiry */
+    FAULT_INVALID,     /* a parameter cannot be honoured */
+    FAULT_LABEL,       /* metadata syntax at create or patch */
+    FAULT_LABEL_RESERVED,
+    FAULT_ENTRYPOINT,
+    FAULT_POOL_REF,
+    FAULT_TEMPLATE,
+    FAULT_SNAPSHOT,
+    FAULT_PORT,
+    FAULT_VOLUME_NAME,
+    FAULT_VOLUME_DUPLICATE,
+    FAULT_VOLUME_BACKEND,
+    FAULT_VOLUME_MOUNT_PATH,
+    FAULT_VOLUME_SUB_PATH,
+    FAULT_VOLUME_HOST_PATH,
+    FAULT_VOLUME_NOT_ALLOWED,
+    FAULT_VOLUME_CREATE,
+    FAULT_VOLUME_UNSUPPORTED,
+    FAULT_IMAGE,       /* not in the store and cannot be had */
+    FAULT_UNSUPPORTED, /* not by this driver */
+    FAULT_FULL,        /* out of ids, addresses, disk */
+    FAULT_CREATE,
+    FAULT_DELETE,
+    FAULT_PAUSE,
+    FAULT_RESUME,
+    FAULT_QUERY,
+    FAULT_STOPPING, /* the daemon is shutting down */
+    N_FAULTS
+};
+
+enum sandbox_state { SB_RUNNING, SB_PAUSED, SB_STOPPING, SB_TERMINATED, SB_FAILED, SB_LOST };
+
+/* Read-only for dialects; valid until control returns to the loop. */
+struct sandbox {
+    struct sandbox_spec spec; /* as run: id, image, entrypoint, access_token … */
+    json_t *metadata;         /* object text -> text */
+    json_t *extensions;       /* object: those that are echoed; NULL = none */
+    json_t *platform;         /* {"os","arch"} when asked for, else NULL */
+    int64_t created_us, changed_us, expires_us; /* wall clock; expires 0 = never by itself */
+    enum sandbox_state state;
+    int exit_code; /* TERMINATED, FAILED */
+    bool oom_killed;
+    int64_t started_us, finished_us;
+
+    /* a slot for the dialect that renders sandboxes: cleared by the service on every change */
+    char *cache;
+    size_t cache_len;
+
+    /* the service's own */
+    struct list by_age; /* in service.by_age, newest first */
+    struct list ops;    /* struct op; the first is the running one */
+    size_t heap_pos;    /* position + 1 in the expiry heap; 0 = not in it */
+    int64_t fire_us;    /* when the heap wakes for it */
+    bool removing, gone;
+};
+
+struct service;
+
+struct service_opts {
+    uv_loop_t *loop;
+    struct driver
+        *driver;         /* owned from a successful open on: freed by close, once nobody uses it */
+    struct store *store; /* borrowed */
+    unsigned max_workers;
+    int64_t max_timeout_s; /* ceiling of a create's timeout; 0 = none */
+    const char *const
+        *allowed_host_paths; /* NULL-terminated; borrowed. Empty refuses every host mount */
+    bool
+        no_access_token; /* agents are started without one (clients that ignore endpoint headers) */
+    int64_t (*wall_us)(void); /* NULL = clock_wall_us; for tests */
+};
+
+/*
+ * Opens the service: reconciles database and runtime (blocking), fills the table, arms the expiry
+ * timer. Fails when the runtime cannot be reconciled: serving on a wrong picture would lose
+ * sandboxes.
+ */
+int service_open(const struct service_opts *opts, struct service **ret, struct err *err);
+/* Ends running operations (blocking, callbacks included), frees the driver and itself; sandboxes
+ * live on. The loop must run once more. */
+void service_close(struct service *s);
+/* New operations are refused with FAULT_STOPPING from now on. */
+void service_refuse(struct service *s);
+size_t service_pending(const struct service *s); /* operations that run or wait */
+struct driver *service_driver(struct service *s);
+
+/* ---- lookups: no waiting, no copies ---- */
+struct sandbox *service_get(struct service *s, const char *id); /* NULL when there is none */
+struct sandbox_filter {
+    unsigned states;        /* bits 1 << enum sandbox_state; 0 = all */
+    const json_t *metadata; /* object; every pair must be equal; NULL = all */
+};
+/* Newest first. Fills at most max entries from `skip` on; *ret_total counts all that match. */
+size_t service_list(struct service *s, const struct sandbox_filter *f, size_t skip, size_t max,
+                    struct sandbox **ret, size_t *ret_total);
+/* Where to connect for a port (driver.h: valid while the sandbox exists). */
+enum fault service_address(struct service *s, const char *id, int64_t port, struct sock_addr *ret,
+                           struct err *err);
+
+/* ---- create ---- */
+enum volume_kind { VOLUME_HOST, VOLUME_NAMED, VOLUME_OSS };
+struct volume_request {
+    char *name, *mount_path, *sub_path, *host_path; /* sub_path, host_path may be NULL */
+    enum volume_kind kind;
+    unsigned n_backends; /* how many were given: exactly one is right */
+    bool read_only;
+};
+struct create_request {
+    char *image;
+    struct strv entrypoint, env; /* env "K=V" */
+    bool no_entrypoint; /* an empty entrypoint is meant: the sandbox lives until it is deleted */
+    int64_t timeout_s;  /* 0 = no expiry */
+    json_t *metadata, *extensions, *limits; /* objects text -> text, or NULL */
+    char *os, *arch;                        /* platform, both or none */
+    bool has_template, has_snapshot, has_lifecycle, secure_access, has_policy;
+    struct volume_request *volumes;
+    size_t n_volumes;
+    bool is_operator; /* may mount any host path */
+};
+void create_request_done(struct create_request *rq);
+typedef void (*create_cb)(enum fault f, const struct err *err, struct sandbox *sb,
+                          const struct step_times *steps, void *ud);
+/* Takes the content of rq over (it is empty afterwards). */
+void service_create(struct service *s, struct create_request *rq, create_cb cb, void *ud);
+
+/* ---- operations on one sandbox; FAULT_NOT_FOUND when there is none ---- */
+typedef void (*op_cb)(enum fault f, const struct err *err, struct sandbox *sb,
+                      void *ud); /* sb NULL on a fault or when gone */
+void service_delete(struct service *s, const char *id, op_cb cb,
+                    void *ud); /* a removal under way is joined */
+void service_pause(struct service *s, const char *id, op_cb cb, void *ud);
+void service_resume(struct service *s, const char *id, op_cb cb, void *ud);
+void service_renew(struct service *s, const char *id, int64_t expires_us, op_cb cb, void *ud);
+/* patch: object text -> text or null (null removes); borrowed during the call only. */
+void service_patch_metadata(struct service *s, const char *id, const json_t *patch, op_cb cb,
+                            void *ud);
+typedef void (*text_cb)(enum fault f, const struct err *err, const char *text, void *ud);
+void service_logs(struct service *s, const char *id, unsigned tail, text_cb cb, void *ud);
+
+/* Blocking work of a dialect that belongs to no sandbox (image imports): run on a worker, done on
+ * the loop. */
+struct job;
+void service_submit(struct service *s, struct job *j);

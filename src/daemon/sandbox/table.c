@@ -1,0 +1,108 @@
+/*
+ * The table of sandboxes and the lookups on it. Owns membership: a sandbox is in the map and in the
+ * age list, or in neither. Loop thread only; nothing here waits.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "daemon/sandbox/internal.h"
+
+static bool is_newer(const struct sandbox *a, const struct sandbox *b) {
+    if (a->created_us != b->created_us)
+        return a->created_us > b->created_us;
+    return strcmp(a->spec.id, b->spec.id) > 0;
+}
+
+int table_add(struct service *s, struct sandbox *sb) {
+    if (map_has(s->table, sb->spec.id))
+        return -EEXIST;
+    int r = map_set(s->table, sb->spec.id, sb, NULL);
+    if (r < 0)
+        return r;
+    /* nearly always the newest: the walk is short */
+    struct list *at = s->by_age.next;
+    while (at != &s->by_age && !is_newer(sb, list_entry(at, struct sandbox, by_age)))
+        at = at->next;
+    list_append(at, &sb->by_age);
+    return 0;
+}
+
+void table_remove(struct service *s, struct sandbox *sb) {
+    map_remove(s->table, sb->spec.id);
+    list_remove(&sb->by_age);
+    sb->fire_us = 0;
+    expiry_schedule(s, sb);
+}
+
+void sandbox_touch(struct sandbox *sb) {
+    free(sb->cache);
+    sb->cache = NULL;
+    sb->cache_len = 0;
+}
+
+void sandbox_free(struct sandbox *sb) {
+    if (!sb)
+        return;
+    sandbox_touch(sb);
+    sandbox_spec_done(&sb->spec);
+    json_decref(sb->metadata);
+    json_decref(sb->extensions);
+    json_decref(sb->platform);
+    free(sb);
+}
+
+struct sandbox *service_get(struct service *s, const char *id) {
+    return map_get(s->table, id);
+}
+
+static bool matches(const struct sandbox *sb, const struct sandbox_filter *f) {
+    const char *key;
+    json_t *want;
+
+    if (f->states && !(f->states & 1u << sb->state))
+        return false;
+    json_object_foreach((json_t *)f->metadata, key, want) {
+        const char *have = json_str(sb->metadata, key);
+        if (!have || strcmp(have, json_string_value(want)) != 0)
+            return false;
+    }
+    return true;
+}
+
+size_t service_list(struct service *s, const struct sandbox_filter *f, size_t skip, size_t max,
+                    struct sandbox **ret, size_t *ret_total) {
+    bool all = f->states == 0 && json_object_size(f->metadata) == 0;
+    size_t seen = 0, n = 0;
+
+    list_foreach (it, &s->by_age) {
+        struct sandbox *sb = list_entry(it, struct sandbox, by_age);
+        if (!all && !matches(sb, f))
+            continue;
+        if (seen++ >= skip && n < max)
+            ret[n++] = sb;
+        if (all && n == max)
+            break;
+    }
+    *ret_total = all ? map_size(s->table) : seen;
+    return n;
+}
+
+enum fault service_address(struct service *s, const char *id, int64_t port, struct sock_addr *ret,
+                           struct err *err) {
+    if (port < 1 || port > 65535) {
+        err_set(err, -EINVAL, "Invalid port %lld: must be between 1 and 65535.", (long long)port);
+        return FAULT_PORT;
+    }
+    struct sandbox *sb = map_get(s->table, id);
+    if (!sb || sb->removing) {
+        err_set(err, -ENOENT, "Sandbox %s not found.", id);
+        return FAULT_NOT_FOUND;
+    }
+    struct driver *d = s->o.driver;
+    int r = d->ops->address(d, id, (uint16_t)port, ret);
+    if (r < 0) {
+        err_sys(err, r, "no address for port %lld of sandbox %s", (long long)port, id);
+        return FAULT_QUERY;
+    }
+    return FAULT_NONE;
+}

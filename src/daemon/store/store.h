@@ -1,0 +1,48 @@
+/*
+ * What survives the daemon: one SQLite file in the state directory. Rows are written before and
+ * after an action on the runtime (intent, act, result), so that start-up can finish or undo what a
+ * killed daemon left half-done. A commit reaches the kernel, not the disk: rows describe running
+ * things, which do not outlive the machine either.
+ *
+ * All functions block for the length of one small transaction and may be called from any thread.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "daemon/driver/driver.h"
+
+struct store;
+
+enum row_state {
+    ROW_CREATING, /* intent: the runtime may or may not have (parts of) it; never acknowledged */
+    ROW_ACTIVE,   /* acknowledged */
+    ROW_DELETING, /* intent: to be removed; the runtime may still have it */
+};
+
+struct store_row {
+    char id[SANDBOX_ID_MAX + 1];
+    enum row_state state;
+    const char
+        *record; /* JSON text of everything that never changes (specification, extensions …) */
+    const char *metadata; /* JSON object text */
+    int64_t created_us;   /* wall clock */
+    int64_t expires_us;   /* wall clock; 0 = never by itself */
+};
+
+/* Creates or opens; the file is made 0600 (records hold access tokens). An unknown newer layout is
+ * refused. */
+int store_open(const char *path, struct store **ret, struct err *err);
+void store_close(struct store *s); /* NULL is fine */
+
+/* -EEXIST when the id is there already. */
+int store_insert(struct store *s, const struct store_row *row, struct err *err);
+/* These give -ENOENT when there is no such row. */
+int store_set_state(struct store *s, const char *id, enum row_state state, struct err *err);
+int store_set_metadata(struct store *s, const char *id, const char *metadata, struct err *err);
+int store_set_expires(struct store *s, const char *id, int64_t expires_us, struct err *err);
+/* Deleting a row that is not there is a success. */
+int store_delete(struct store *s, const char *id, struct err *err);
+/* All rows, oldest first. The row is valid during the call; a negative return of cb stops and is
+ * returned. cb must not call the store. */
+int store_each(struct store *s, int (*cb)(const struct store_row *row, void *ud), void *ud,
+               struct err *err);
