@@ -59,7 +59,7 @@ static void add_step(struct step_times *t, const char *name, int64_t since_us) {
 static int insert_intent(struct create_op *c) {
     _cleanup_free_ char *record = record_to_text(c->sb);
     _cleanup_free_ char *metadata = json_dumps(c->sb->metadata, JSON_COMPACT);
-    struct store_row row = {
+    struct statedb_row row = {
         .state = ROW_CREATING,
         .record = record,
         .metadata = metadata,
@@ -70,12 +70,12 @@ static int insert_intent(struct create_op *c) {
     if (!record || !metadata)
         return err_set(&c->err, -ENOMEM, "out of memory");
     str_copy(row.id, sizeof row.id, c->sb->spec.id);
-    return store_insert(c->svc->o.store, &row, &c->err);
+    return statedb_insert(c->svc->o.store, &row, &c->err);
 }
 
 static enum fault make(struct create_op *c) {
     struct driver *d = c->svc->o.driver;
-    struct store *st = c->svc->o.store;
+    struct statedb *st = c->svc->o.store;
     const char *id = c->sb->spec.id;
     int64_t t0 = clock_mono_us();
     struct err ignored = {0};
@@ -88,17 +88,17 @@ static enum fault make(struct create_op *c) {
     struct step_times inner = {0};
     r = d->ops->create(d, &c->sb->spec, &c->info, &inner, &c->err);
     if (r < 0) {
-        store_delete(st, id, &ignored);
+        statedb_delete(st, id, &ignored);
         return r == -ENOENT ? FAULT_IMAGE : fault_of(r, FAULT_CREATE);
     }
     add_step(&c->steps, "driver", t0);
     for (size_t i = 0; i < inner.n && c->steps.n < ARRAY_SIZE(c->steps.t) - 1; i++)
         c->steps.t[c->steps.n++] = inner.t[i];
     t0 = clock_mono_us();
-    r = store_set_state(st, id, ROW_ACTIVE, &c->err);
+    r = statedb_set_state(st, id, ROW_ACTIVE, &c->err);
     if (r < 0) { /* cannot be promised: undo */
         d->ops->remove(d, id, &ignored);
-        store_delete(st, id, &ignored);
+        statedb_delete(st, id, &ignored);
         return FAULT_CREATE;
     }
     add_step(&c->steps, "result", t0);

@@ -42,17 +42,17 @@ static void run(struct op *o) {
     const char *id = o->sb->spec.id;
     struct err ignored = {0};
 
-    int r = store_set_state(o->svc->o.store, id, ROW_DELETING, &o->err);
+    int r = statedb_set_state(o->svc->o.store, id, ROW_DELETING, &o->err);
     if (r >= 0 || r == -ENOENT) {
         o->err = (struct err){0};
         r = d->ops->remove(d, id, &o->err);
         if (r == -ENOENT)
             r = 0;
         if (r < 0)
-            store_set_state(o->svc->o.store, id, ROW_ACTIVE,
-                            &ignored); /* it is still there, so it stays known */
+            statedb_set_state(o->svc->o.store, id, ROW_ACTIVE,
+                              &ignored); /* it is still there, so it stays known */
         else
-            r = store_delete(o->svc->o.store, id, &o->err);
+            r = statedb_delete(o->svc->o.store, id, &o->err);
     }
     if (r < 0)
         o->fault = FAULT_DELETE;

@@ -67,7 +67,7 @@ void delete_expired(struct service *s, struct sandbox *sb);
 /* record.c */
 /* What is stored of a sandbox beside metadata and times. Caller frees. */
 char *record_to_text(const struct sandbox *sb);
-int record_from_row(const struct store_row *row, struct sandbox **ret, struct err *err);
+int record_from_row(const struct statedb_row *row, struct sandbox **ret, struct err *err);
 
 /* exit.c */
 void exit_setup(struct service *s); /* takes the driver's events over */

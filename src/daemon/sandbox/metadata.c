@@ -52,7 +52,7 @@ static bool start(struct op *o) {
 
 static void run(struct op *o) {
     struct patch_op *p = container_of(o, struct patch_op, op);
-    int r = store_set_metadata(o->svc->o.store, o->sb->spec.id, p->text, &o->err);
+    int r = statedb_set_metadata(o->svc->o.store, o->sb->spec.id, p->text, &o->err);
     o->fault = r == -ENOENT ? FAULT_NOT_FOUND : r < 0 ? FAULT_QUERY : FAULT_NONE;
 }
 

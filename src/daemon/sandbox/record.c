@@ -17,7 +17,7 @@ char *record_to_text(const struct sandbox *sb) {
     return json_dumps(o, JSON_COMPACT);
 }
 
-static int read_row(const struct store_row *row, struct sandbox *sb, struct err *err) {
+static int read_row(const struct statedb_row *row, struct sandbox *sb, struct err *err) {
     _cleanup_json_ json_t *o = json_loads(row->record, 0, NULL);
     json_t *spec = json_object_get(o, "spec");
 
@@ -40,7 +40,7 @@ static int read_row(const struct store_row *row, struct sandbox *sb, struct err 
     return sb->metadata ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
-int record_from_row(const struct store_row *row, struct sandbox **ret, struct err *err) {
+int record_from_row(const struct statedb_row *row, struct sandbox **ret, struct err *err) {
     struct sandbox *sb = calloc(1, sizeof *sb);
 
     if (!sb)

@@ -17,7 +17,7 @@ struct loaded {
     struct err *err;
 };
 
-static int load_row(const struct store_row *row, void *ud) {
+static int load_row(const struct statedb_row *row, void *ud) {
     struct loaded *l = ud;
 
     if (row->state != ROW_ACTIVE)
@@ -67,7 +67,7 @@ static int reconcile(struct service *s, struct loaded *l, struct err *err) {
     if (r < 0)
         return err_wrap(err, "cannot reconcile with the runtime");
     for (size_t i = 0; i < l->undone.n; i++) {
-        if ((r = store_delete(s->o.store, l->undone.v[i], err)) < 0)
+        if ((r = statedb_delete(s->o.store, l->undone.v[i], err)) < 0)
             return r;
         log_info("undid an unfinished operation", LOG_STR("sandbox", l->undone.v[i]));
     }
@@ -86,7 +86,7 @@ static int reconcile(struct service *s, struct loaded *l, struct err *err) {
 
 int service_recover(struct service *s, struct err *err) {
     struct loaded l = {.err = err};
-    int r = store_each(s->o.store, load_row, &l, err);
+    int r = statedb_each(s->o.store, load_row, &l, err);
 
     if (r < 0 && !err->code)
         err_sys(err, r, "reading the state database");

@@ -31,7 +31,7 @@ static bool start(struct op *o) {
 
 static void run(struct op *o) {
     struct renew_op *n = container_of(o, struct renew_op, op);
-    int r = store_set_expires(o->svc->o.store, o->sb->spec.id, n->expires_us, &o->err);
+    int r = statedb_set_expires(o->svc->o.store, o->sb->spec.id, n->expires_us, &o->err);
     o->fault = r == -ENOENT ? FAULT_NOT_FOUND : r < 0 ? FAULT_QUERY : FAULT_NONE;
 }
 

@@ -14,7 +14,7 @@
 
 #include "base/list.h"
 #include "daemon/driver/driver.h"
-#include "daemon/store/store.h"
+#include "daemon/store/statedb.h"
 
 /* Why something was refused or failed; a dialect puts it into its wire's words. The text is in a
  * struct err. */
@@ -85,8 +85,8 @@ struct service;
 struct service_opts {
     uv_loop_t *loop;
     struct driver
-        *driver;         /* owned from a successful open on: freed by close, once nobody uses it */
-    struct store *store; /* borrowed */
+        *driver; /* owned from a successful open on: freed by close, once nobody uses it */
+    struct statedb *store; /* borrowed */
     unsigned max_workers;
     int64_t max_timeout_s; /* ceiling of a create's timeout; 0 = none */
     const char *const

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "daemon/driver/driver.h"
 
-struct store;
+struct statedb;
 
 enum row_state {
     ROW_CREATING, /* intent: the runtime may or may not have (parts of) it; never acknowledged */
@@ -19,7 +19,7 @@ enum row_state {
     ROW_DELETING, /* intent: to be removed; the runtime may still have it */
 };
 
-struct store_row {
+struct statedb_row {
     char id[SANDBOX_ID_MAX + 1];
     enum row_state state;
     const char
@@ -31,18 +31,18 @@ struct store_row {
 
 /* Creates or opens; the file is made 0600 (records hold access tokens). An unknown newer layout is
  * refused. */
-int store_open(const char *path, struct store **ret, struct err *err);
-void store_close(struct store *s); /* NULL is fine */
+int statedb_open(const char *path, struct statedb **ret, struct err *err);
+void statedb_close(struct statedb *s); /* NULL is fine */
 
 /* -EEXIST when the id is there already. */
-int store_insert(struct store *s, const struct store_row *row, struct err *err);
+int statedb_insert(struct statedb *s, const struct statedb_row *row, struct err *err);
 /* These give -ENOENT when there is no such row. */
-int store_set_state(struct store *s, const char *id, enum row_state state, struct err *err);
-int store_set_metadata(struct store *s, const char *id, const char *metadata, struct err *err);
-int store_set_expires(struct store *s, const char *id, int64_t expires_us, struct err *err);
+int statedb_set_state(struct statedb *s, const char *id, enum row_state state, struct err *err);
+int statedb_set_metadata(struct statedb *s, const char *id, const char *metadata, struct err *err);
+int statedb_set_expires(struct statedb *s, const char *id, int64_t expires_us, struct err *err);
 /* Deleting a row that is not there is a success. */
-int store_delete(struct store *s, const char *id, struct err *err);
+int statedb_delete(struct statedb *s, const char *id, struct err *err);
 /* All rows, oldest first. The row is valid during the call; a negative return of cb stops and is
  * returned. cb must not call the store. */
-int store_each(struct store *s, int (*cb)(const struct store_row *row, void *ud), void *ud,
-               struct err *err);
+int statedb_each(struct statedb *s, int (*cb)(const struct statedb_row *row, void *ud), void *ud,
+                 struct err *err);

@@ -1,5 +1,5 @@
 /* The state database: what was written is there after a kill, layouts are checked. */
-#include "daemon/store/store.h"
+#include "daemon/store/statedb.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include "base/path.h"
 #include "base/test.h"
 
-static char dir[] = "/tmp/cove-test-store-XXXXXX", file[64];
+static char dir[] = "/tmp/cove-test-statedb-XXXXXX", file[64];
 
 static void set_up(void) {
     ASSERT(mkdtemp(dir));
@@ -24,16 +24,16 @@ static void clean(void) {
     path_remove_tree_at(AT_FDCWD, dir);
 }
 
-static struct store *open_it(void) {
-    struct store *s = NULL;
+static struct statedb *open_it(void) {
+    struct statedb *s = NULL;
     struct err err = {0};
-    if (store_open(file, &s, &err) < 0)
+    if (statedb_open(file, &s, &err) < 0)
         test_fail(__FILE__, __LINE__, "%s", err.msg);
     return s;
 }
 
-static struct store_row row(const char *id, int64_t created) {
-    struct store_row r = {
+static struct statedb_row row(const char *id, int64_t created) {
+    struct statedb_row r = {
         .state = ROW_CREATING, .record = "{\"a\":1}", .metadata = "{}", .created_us = created};
     str_copy(r.id, sizeof r.id, id);
     return r;
@@ -44,7 +44,7 @@ struct seen {
     int stop_after;
 };
 
-static int note(const struct store_row *r, void *ud) {
+static int note(const struct statedb_row *r, void *ud) {
     struct seen *s = ud;
     size_t n = strlen(s->text);
     snprintf(s->text + n, sizeof s->text - n, "%s/%d/%s/%s/%lld;", r->id, (int)r->state, r->record,
@@ -56,83 +56,83 @@ TEST(rows_survive_a_killed_process) {
     set_up();
     pid_t pid = fork();
     if (pid == 0) {
-        struct store *s = open_it();
-        struct store_row a = row("b", 2), b = row("a", 1);
-        store_insert(s, &a, NULL);
-        store_insert(s, &b, NULL);
-        store_set_state(s, "b", ROW_ACTIVE, NULL);
-        store_set_metadata(s, "b", "{\"k\":\"v\"}", NULL);
-        store_set_expires(s, "b", 77, NULL);
+        struct statedb *s = open_it();
+        struct statedb_row a = row("b", 2), b = row("a", 1);
+        statedb_insert(s, &a, NULL);
+        statedb_insert(s, &b, NULL);
+        statedb_set_state(s, "b", ROW_ACTIVE, NULL);
+        statedb_set_metadata(s, "b", "{\"k\":\"v\"}", NULL);
+        statedb_set_expires(s, "b", 77, NULL);
         raise(SIGKILL);
     }
     ASSERT(waitpid(pid, NULL, 0) == pid);
-    struct store *s = open_it();
+    struct statedb *s = open_it();
     struct seen seen = {0};
-    ASSERT_OK(store_each(s, note, &seen, NULL));
+    ASSERT_OK(statedb_each(s, note, &seen, NULL));
     ASSERT_STR(seen.text, "a/0/{\"a\":1}/{}/0;b/1/{\"a\":1}/{\"k\":\"v\"}/77;");
-    store_close(s);
+    statedb_close(s);
     clean();
 }
 
 TEST(missing_and_double_rows) {
     set_up();
-    struct store *s = open_it();
+    struct statedb *s = open_it();
     struct err err = {0};
-    struct store_row a = row("x", 1);
-    ASSERT_OK(store_insert(s, &a, &err));
-    ASSERT_INT(store_insert(s, &a, &err), -EEXIST);
-    ASSERT_INT(store_set_state(s, "y", ROW_ACTIVE, &err), -ENOENT);
-    ASSERT_INT(store_set_metadata(s, "y", "{}", &err), -ENOENT);
-    ASSERT_INT(store_set_expires(s, "y", 1, &err), -ENOENT);
-    ASSERT_OK(store_delete(s, "y", &err));
-    ASSERT_OK(store_delete(s, "x", &err));
+    struct statedb_row a = row("x", 1);
+    ASSERT_OK(statedb_insert(s, &a, &err));
+    ASSERT_INT(statedb_insert(s, &a, &err), -EEXIST);
+    ASSERT_INT(statedb_set_state(s, "y", ROW_ACTIVE, &err), -ENOENT);
+    ASSERT_INT(statedb_set_metadata(s, "y", "{}", &err), -ENOENT);
+    ASSERT_INT(statedb_set_expires(s, "y", 1, &err), -ENOENT);
+    ASSERT_OK(statedb_delete(s, "y", &err));
+    ASSERT_OK(statedb_delete(s, "x", &err));
     struct seen seen = {0};
-    ASSERT_OK(store_each(s, note, &seen, NULL));
+    ASSERT_OK(statedb_each(s, note, &seen, NULL));
     ASSERT_STR(seen.text, "");
-    store_close(s);
+    statedb_close(s);
     clean();
 }
 
 TEST(a_callback_can_stop_the_walk) {
     set_up();
-    struct store *s = open_it();
+    struct statedb *s = open_it();
     for (int i = 0; i < 3; i++) {
-        struct store_row r = row((char[]){(char)('a' + i), 0}, i);
-        ASSERT_OK(store_insert(s, &r, NULL));
+        struct statedb_row r = row((char[]){(char)('a' + i), 0}, i);
+        ASSERT_OK(statedb_insert(s, &r, NULL));
     }
     struct seen seen = {.stop_after = 2};
-    ASSERT_INT(store_each(s, note, &seen, NULL), -ECANCELED);
+    ASSERT_INT(statedb_each(s, note, &seen, NULL), -ECANCELED);
     ASSERT(strstr(seen.text, "b/") && !strstr(seen.text, "c/"));
-    ASSERT_OK(store_delete(s, "a", NULL)); /* the walk's statement was released */
-    store_close(s);
+    ASSERT_OK(statedb_delete(s, "a", NULL)); /* the walk's statement was released */
+    statedb_close(s);
     clean();
 }
 
 TEST(the_file_is_private_and_newer_layouts_are_refused) {
     set_up();
-    struct store *s = open_it();
+    struct statedb *s = open_it();
     struct stat st;
     struct err err = {0};
     ASSERT(stat(file, &st) == 0);
     ASSERT_INT(st.st_mode & 0777, 0600);
-    store_close(s);
+    statedb_close(s);
     sqlite3 *db;
     ASSERT_INT(sqlite3_open(file, &db), SQLITE_OK);
     ASSERT_INT(sqlite3_exec(db, "PRAGMA user_version=99", NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
-    ASSERT_INT(store_open(file, &s, &err), -EPROTO);
+    ASSERT_INT(statedb_open(file, &s, &err), -EPROTO);
     ASSERT(strstr(err.msg, "newer"));
     clean();
 }
 
 TEST(garbage_is_not_taken_for_a_database) {
     set_up();
-    struct store *s;
+    struct statedb *s;
     struct err err = {0};
     ASSERT_OK(path_write_file_at(AT_FDCWD, file,
                                  "not a database, just some text of more than a page header", 50,
                                  0600, false));
-    ASSERT_INT(store_open(file, &s, &err), -EIO);
+    ASSERT_INT(statedb_open(file, &s, &err), -EIO);
     clean();
 }
 

@@ -2,7 +2,7 @@
  * The SQLite file (see store.h). Owns one connection and its prepared statements under one mutex;
  * every statement is reset before the mutex is released. Only the service calls this.
  */
-#include "daemon/store/store.h"
+#include "daemon/store/statedb.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,23 +32,23 @@ static const char schema[] = "CREATE TABLE IF NOT EXISTS sandboxes("
                              "expires_us INTEGER NOT NULL) WITHOUT ROWID;"
                              "PRAGMA user_version=1;";
 
-struct store {
+struct statedb {
     sqlite3 *db;
     sqlite3_stmt *stmt[N_STMT];
     pthread_mutex_t lock;
 };
 
-static int db_error(struct store *s, struct err *err, const char *what) {
+static int db_error(struct statedb *s, struct err *err, const char *what) {
     int rc = sqlite3_extended_errcode(s->db);
     int code = rc == SQLITE_FULL ? -ENOSPC : rc == SQLITE_CONSTRAINT_PRIMARYKEY ? -EEXIST : -EIO;
     return err_set(err, code, "state database: %s: %s", what, sqlite3_errmsg(s->db));
 }
 
-static int exec(struct store *s, const char *text, struct err *err, const char *what) {
+static int exec(struct statedb *s, const char *text, struct err *err, const char *what) {
     return sqlite3_exec(s->db, text, NULL, NULL, NULL) == SQLITE_OK ? 0 : db_error(s, err, what);
 }
 
-static int layout_version(struct store *s, int *ret, struct err *err) {
+static int layout_version(struct statedb *s, int *ret, struct err *err) {
     sqlite3_stmt *q = NULL;
 
     if (sqlite3_prepare_v2(s->db, "PRAGMA user_version", -1, &q, NULL) != SQLITE_OK ||
@@ -61,7 +61,7 @@ static int layout_version(struct store *s, int *ret, struct err *err) {
     return 0;
 }
 
-static int set_up(struct store *s, struct err *err) {
+static int set_up(struct statedb *s, struct err *err) {
     int r, version = 0;
 
     sqlite3_busy_timeout(s->db, BUSY_TIMEOUT_MS);
@@ -83,14 +83,14 @@ static int set_up(struct store *s, struct err *err) {
     return 0;
 }
 
-int store_open(const char *path, struct store **ret, struct err *err) {
+int statedb_open(const char *path, struct statedb **ret, struct err *err) {
     /* made by us so that SQLite's own files inherit the mode */
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_sys(err, -errno, "state database %s", path);
     fd_close(fd);
 
-    struct store *s = calloc(1, sizeof *s);
+    struct statedb *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(err, -ENOMEM, "out of memory");
     pthread_mutex_init(&s->lock, NULL);
@@ -98,14 +98,14 @@ int store_open(const char *path, struct store **ret, struct err *err) {
     int r = rc == SQLITE_OK ? set_up(s, err)
                             : err_set(err, -EIO, "state database %s: %s", path, sqlite3_errstr(rc));
     if (r < 0) {
-        store_close(s);
+        statedb_close(s);
         return r;
     }
     *ret = s;
     return 0;
 }
 
-void store_close(struct store *s) {
+void statedb_close(struct statedb *s) {
     if (!s)
         return;
     for (int i = 0; i < N_STMT; i++)
@@ -121,7 +121,7 @@ static void bind_text(sqlite3_stmt *q, int i, const char *text) {
 
 /* Runs a bound statement that returns no rows and releases the lock. need_row: no change is
  * -ENOENT. */
-static int run_and_unlock(struct store *s, enum stmt which, const char *id, bool need_row,
+static int run_and_unlock(struct statedb *s, enum stmt which, const char *id, bool need_row,
                           struct err *err) {
     sqlite3_stmt *q = s->stmt[which];
     int r = sqlite3_step(q) == SQLITE_DONE ? 0 : db_error(s, err, "writing");
@@ -134,7 +134,7 @@ static int run_and_unlock(struct store *s, enum stmt which, const char *id, bool
     return r;
 }
 
-int store_insert(struct store *s, const struct store_row *row, struct err *err) {
+int statedb_insert(struct statedb *s, const struct statedb_row *row, struct err *err) {
     pthread_mutex_lock(&s->lock);
     sqlite3_stmt *q = s->stmt[ST_INSERT];
     bind_text(q, 1, row->id);
@@ -146,35 +146,35 @@ int store_insert(struct store *s, const struct store_row *row, struct err *err) 
     return run_and_unlock(s, ST_INSERT, row->id, false, err);
 }
 
-int store_set_state(struct store *s, const char *id, enum row_state state, struct err *err) {
+int statedb_set_state(struct statedb *s, const char *id, enum row_state state, struct err *err) {
     pthread_mutex_lock(&s->lock);
     bind_text(s->stmt[ST_STATE], 1, id);
     sqlite3_bind_int(s->stmt[ST_STATE], 2, (int)state);
     return run_and_unlock(s, ST_STATE, id, true, err);
 }
 
-int store_set_metadata(struct store *s, const char *id, const char *metadata, struct err *err) {
+int statedb_set_metadata(struct statedb *s, const char *id, const char *metadata, struct err *err) {
     pthread_mutex_lock(&s->lock);
     bind_text(s->stmt[ST_METADATA], 1, id);
     bind_text(s->stmt[ST_METADATA], 2, metadata);
     return run_and_unlock(s, ST_METADATA, id, true, err);
 }
 
-int store_set_expires(struct store *s, const char *id, int64_t expires_us, struct err *err) {
+int statedb_set_expires(struct statedb *s, const char *id, int64_t expires_us, struct err *err) {
     pthread_mutex_lock(&s->lock);
     bind_text(s->stmt[ST_EXPIRES], 1, id);
     sqlite3_bind_int64(s->stmt[ST_EXPIRES], 2, expires_us);
     return run_and_unlock(s, ST_EXPIRES, id, true, err);
 }
 
-int store_delete(struct store *s, const char *id, struct err *err) {
+int statedb_delete(struct statedb *s, const char *id, struct err *err) {
     pthread_mutex_lock(&s->lock);
     bind_text(s->stmt[ST_DELETE], 1, id);
     return run_and_unlock(s, ST_DELETE, id, false, err);
 }
 
-static int each_row(sqlite3_stmt *q, int (*cb)(const struct store_row *, void *), void *ud) {
-    struct store_row row = {
+static int each_row(sqlite3_stmt *q, int (*cb)(const struct statedb_row *, void *), void *ud) {
+    struct statedb_row row = {
         .state = (enum row_state)sqlite3_column_int(q, 1),
         .record = (const char *)sqlite3_column_text(q, 2),
         .metadata = (const char *)sqlite3_column_text(q, 3),
@@ -188,8 +188,8 @@ static int each_row(sqlite3_stmt *q, int (*cb)(const struct store_row *, void *)
     return cb(&row, ud);
 }
 
-int store_each(struct store *s, int (*cb)(const struct store_row *row, void *ud), void *ud,
-               struct err *err) {
+int statedb_each(struct statedb *s, int (*cb)(const struct statedb_row *row, void *ud), void *ud,
+                 struct err *err) {
     int rc, r = 0;
 
     pthread_mutex_lock(&s->lock);
