@@ -16,6 +16,7 @@ struct proxy_opts {
     const char *const *drop_request; /* more request headers to drop (lower case, NULL-terminated; trailing '*' = prefix) */
     const char *const *drop_response;
     const struct h1_header *add_request; /* ended by {NULL,NULL} */
+    const struct h1_header *add_response; /* put on the answer, replacing the upstream's of the same name; 101 too */
     const char *location_prefix;     /* put before a Location that starts with one '/'; NULL = leave */
     bool keep_forwarded;             /* extend an existing X-Forwarded-For instead of dropping client-sent ones */
     unsigned connect_timeout_ms;     /* 0 = 10000 */
