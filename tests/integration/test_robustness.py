@@ -1,0 +1,200 @@
+"""Bursts, long runs and crashes of the whole thing: real coved, launcher, crun, agent."""
+import concurrent.futures
+import http.client
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+import covekit
+from covekit import API_KEY, Daemon, Leftovers
+
+NONE = {"extensions": {"cove.network": "none"}}
+
+
+def test_hundred_parallel_creates_all_succeed(daemon, busybox):
+    daemon.request("DELETE", "/v1/sandboxes/" + daemon.create(busybox, **NONE)["id"])  # warm
+    before = Leftovers(daemon)
+    with concurrent.futures.ThreadPoolExecutor(100) as pool:
+        made = list(pool.map(lambda i: daemon.request("POST", "/v1/sandboxes", {
+            "image": {"uri": busybox}, "entrypoint": ["tail", "-f", "/dev/null"], "resourceLimits": {"memory": "64Mi"}, "timeout": 600,
+            "metadata": {"n": str(i)}, **NONE}), range(100)))
+        assert [r.status for r in made] == [202] * 100, [r for r in made if r.status != 202][:3]
+        ids = [r.json()["id"] for r in made]
+        assert len(set(ids)) == 100
+        outs = list(pool.map(lambda i: daemon.run(i, "echo $((6*7))"), ids))
+        assert outs == [("42\n", "", 0)] * 100
+        gone = list(pool.map(lambda i: daemon.request("DELETE", "/v1/sandboxes/" + i).status, ids))
+        assert gone == [204] * 100
+    before.check(slack={"daemon fds": 120})  # keep-alive connections and pools
+
+
+def test_two_hundred_cycles_leave_nothing(daemon, busybox):
+    for image in (busybox, "host"):
+        daemon.request("DELETE", "/v1/sandboxes/" + daemon.create(image, **NONE)["id"])
+    before = Leftovers(daemon)
+    for i in range(200):
+        image = "host" if i % 10 == 9 else busybox
+        s = daemon.create(image, **NONE)["id"]
+        # processes that try to stay: own session, double fork, ignoring TERM
+        out, _, code = daemon.run(s, "(trap '' TERM; setsid sleep 1000 &) ; echo alive")
+        assert (out, code) == ("alive\n", 0)
+        assert daemon.request("DELETE", "/v1/sandboxes/" + s).status == 204
+        assert daemon.get("/v1/sandboxes/" + s).status == 404
+    before.check(slack={"daemon fds": 8})
+
+
+def crash_points():
+    """Names known to this build (`coved --list-crash-points`); empty when built without them."""
+    r = subprocess.run([str(covekit.BIN / "coved"), "--list-crash-points"], capture_output=True, text=True)
+    return r.stdout.split() if r.returncode == 0 else []
+
+
+POINTS = crash_points()
+
+
+def test_there_are_at_least_ten_crash_points():
+    assert len(POINTS) >= 10, POINTS
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_kill_at_every_point_of_create_and_delete(point):
+    """A daemon that dies there (SIGKILL to itself) leaves nothing half-made, and keeps what it acknowledged."""
+    with Daemon() as d:
+        kept = d.create("host", metadata={"keep": "yes"}, **NONE)["id"]
+        assert d.run(kept, "echo before > /tmp/mark; cat /tmp/mark")[0] == "before\n"
+        d.kill()
+        before = Leftovers()
+        d.env["COVE_CRASH_AT"] = point
+        d.start()
+        created = None
+        try:
+            r = d.request("POST", "/v1/sandboxes", {"image": {"uri": "host"}, "entrypoint": ["sleep", "1000"], "resourceLimits": {}, "timeout": 600, **NONE})
+            created = r.json()["id"] if r.status == 202 else None
+            if created:
+                d.request("DELETE", "/v1/sandboxes/" + created)
+        except (OSError, http.client.HTTPException):
+            pass
+        assert d.proc.wait(10) == -signal.SIGKILL, f"{point} was never reached"
+        del d.env["COVE_CRASH_AT"]
+        d.start()
+        items = d.get("/v1/sandboxes?pageSize=200").json()["items"]
+        assert kept in [i["id"] for i in items]
+        for i in items:  # whatever is listed works
+            assert d.run(i["id"], "echo works")[0] == "works\n", i
+            if i["id"] != kept:
+                assert i["id"] == created, "a sandbox that was never acknowledged is listed"
+                assert d.request("DELETE", "/v1/sandboxes/" + i["id"]).status == 204
+        assert d.run(kept, "cat /tmp/mark")[0] == "before\n"
+        assert d.get("/v1/sandboxes/" + kept).json()["metadata"] == {"keep": "yes"}
+        before.daemon = None
+        before.check(slack={"namespaces": 2})
+
+
+def test_kill_at_random_moments_under_load(busybox_tar):
+    """Twelve rounds of creates and deletes in flight, SIGKILL, restart: acknowledged ones work, nothing else exists."""
+    rng = random.Random(7)
+    with Daemon() as d:
+        image = covekit.import_image(d, busybox_tar, "bb")
+        d.kill()
+        before = Leftovers()
+        for _ in range(12):
+            d.start()
+            acked, deleted = set(), set()
+
+            def worker(n):
+                try:
+                    while True:
+                        r = d.request("POST", "/v1/sandboxes", {"image": {"uri": image}, "entrypoint": ["sleep", "1000"], "resourceLimits": {},
+                                                                "timeout": 600, **NONE}, timeout=20)
+                        if r.status != 202:
+                            return
+                        acked.add(r.json()["id"])
+                        if n % 2:
+                            i = r.json()["id"]
+                            deleted.add(i)
+                            d.request("DELETE", "/v1/sandboxes/" + i, timeout=20)
+                except (OSError, http.client.HTTPException):
+                    return
+
+            with concurrent.futures.ThreadPoolExecutor(6) as pool:
+                jobs = [pool.submit(worker, n) for n in range(6)]
+                time.sleep(rng.uniform(0.02, 0.35))
+                d.kill()
+                concurrent.futures.wait(jobs)
+            d.start()
+            listed = {i["id"] for i in d.get("/v1/sandboxes?pageSize=200").json()["items"]}
+            assert listed <= acked, "exists but was never acknowledged"
+            assert acked - deleted <= listed, "acknowledged but lost"
+            for i in sorted(listed)[:5]:
+                assert d.run(i, "echo ok")[0] == "ok\n"
+            for i in listed:
+                assert d.request("DELETE", "/v1/sandboxes/" + i).status == 204
+            d.kill()
+        before.check(slack={"namespaces": 3}, timeout=30)
+
+
+@pytest.fixture(scope="module")
+def busybox_tar(tmp_path_factory):
+    return covekit.busybox_rootfs(tmp_path_factory.mktemp("img") / "bb.tar")
+
+
+def test_expiry_fires_also_for_what_expired_while_the_daemon_was_dead(daemon):
+    with Daemon() as d:
+        s = d.create("host", **NONE)["id"]
+        soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 2))
+        assert d.request("POST", f"/v1/sandboxes/{s}/renew-expiration", {"expiresAt": soon}).status == 200
+        d.kill()
+        time.sleep(2.2)
+        d.start()
+        deadline = time.monotonic() + 10
+        while d.get("/v1/sandboxes/" + s).status != 404:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_sigterm_drains_and_sandboxes_live_on():
+    with Daemon() as d:
+        s = d.create("host", **NONE)["id"]
+        ep = d.get(f"/v1/sandboxes/{s}/endpoints/44772?use_server_proxy=true").json()
+        c = d.connection()
+        c.request("POST", "/" + ep["endpoint"].split("/", 1)[1] + "/command", '{"command": "echo one; sleep 1; echo two"}', ep["headers"])
+        r = c.getresponse()
+        first = r.read1(4096)
+        assert b"init" in first
+        d.proc.send_signal(signal.SIGTERM)
+        body = first + r.read()
+        assert "two" in covekit.parse_events(body)[0], "the request in flight was cut"
+        assert d.proc.wait(15) == 0
+        d.start()
+        assert d.run(s, "echo still here")[0] == "still here\n"
+
+
+def test_the_launcher_may_die(daemon):
+    s = daemon.create("host", **NONE)["id"]
+    pids = [p for p in filter(str.isdigit, os.listdir("/proc")) if launcher_of(p, daemon.proc.pid)]
+    assert pids, "no launcher process"
+    for p in pids:
+        os.kill(int(p), signal.SIGKILL)
+    assert daemon.run(s, "echo ok")[0] == "ok\n"
+    t = daemon.create("host", **NONE)["id"]
+    assert daemon.run(t, "echo ok")[0] == "ok\n"
+    for i in (s, t):
+        assert daemon.request("DELETE", "/v1/sandboxes/" + i).status == 204
+
+
+def launcher_of(pid, parent):
+    try:
+        stat = open(f"/proc/{pid}/stat").read()
+    except OSError:
+        return False
+    return "(cove-launch)" in stat and int(stat.rsplit(")", 1)[1].split()[1]) == parent
+
+
+def test_requests_without_a_key_are_refused(daemon):
+    assert daemon.request("GET", "/v1/sandboxes", key=None).status == 401
+    assert daemon.request("GET", "/v1/sandboxes", key=API_KEY + "x").status == 401
+    assert daemon.request("GET", "/v1/sandboxes", key=None, unix=True).status == 200
