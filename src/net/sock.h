@@ -17,12 +17,14 @@ struct sock_ops {
     void (*on_read)(struct sock *s, const char *data, ssize_t len, void *ud);
     /* queued output fell below SOCK_LOW_WATER after having been above SOCK_HIGH_WATER */
     void (*on_drain)(struct sock *s, void *ud);
+    /* optional: everything that had to be queued has been handed to the kernel */
+    void (*on_flush)(struct sock *s, void *ud);
 };
 
 #define SOCK_HIGH_WATER ((size_t)256 << 10)
 #define SOCK_LOW_WATER ((size_t)64 << 10)
 
-/* Takes a connected, or connecting, descriptor (owned also on failure: closed). */
+/* Takes a connected, or connecting, socket (owned also on failure: closed); it is made non-blocking. */
 int sock_open(uv_loop_t *loop, int fd, struct sock **ret);
 void sock_set_ops(struct sock *s, const struct sock_ops *ops, void *ud);
 void sock_read_start(struct sock *s);
@@ -34,9 +36,15 @@ int sock_unread(struct sock *s, const char *data, size_t len);
 ssize_t sock_write(struct sock *s, const void *data, size_t len);
 ssize_t sock_writev(struct sock *s, const uv_buf_t *bufs, unsigned n);
 size_t sock_queued(const struct sock *s);
+uint64_t sock_sent(const struct sock *s); /* bytes handed to the kernel so far */
 void sock_shutdown(struct sock *s); /* half-close once everything queued is out */
-/* Closes (queued output is tried for at most linger_ms, 0 = dropped). Frees; no callback comes after. */
+/*
+ * Closes. linger_ms 0: at once, queued output is dropped. Else for at most so long: queued output is sent, then
+ * our side is ended and what the peer still sends is thrown away, so that it can read our last bytes before
+ * the kernel would answer its own with a reset. Frees; no callback comes after.
+ */
 void sock_close(struct sock *s, unsigned linger_ms);
+void sock_reset(struct sock *s); /* closes at once with a TCP reset: the peer cannot take it for a clean end */
 int sock_fd(const struct sock *s);
 uv_loop_t *sock_loop(const struct sock *s);
 /* "127.0.0.1" or "::1" or "unix"; port 0 for Unix sockets. */
@@ -48,7 +56,7 @@ long sock_peer_uid(const struct sock *s);
 /* Where to connect. Exactly one of path, fd-in-a-namespace or host is used. */
 struct sock_addr {
     const char *unix_path; /* Unix socket */
-    const char *host;      /* numeric IPv4/IPv6 address or name (resolved without blocking the loop) */
+    const char *host;      /* numeric IPv4/IPv6 address or name (resolved without blocking the loop; -ENOTSUP in the agent) */
     uint16_t port;
     int netns_fd;          /* > 0: make the TCP socket inside this network namespace; else 0 */
 };
