@@ -168,8 +168,8 @@ static bool is_left_alone(const struct h1_conn *c) {
 
     if (!c->eof || c->cur_len)
         return false;
-    if (!r->body_done)
-        return true; /* a truncated request */
+    if (!r->body_done || (r->ends_with_client && !r->ended))
+        return true; /* a truncated request, or nobody an answer is made for */
     /* A stream without a known end would go on for nobody; a plain answer may still be waited for.
      */
     return r->started && !r->ended && (r->chunked || r->until_close);

@@ -49,7 +49,7 @@ struct h1_req {
     const char *method, *target, *path, *query;
     struct h1_header *headers;
     size_t n_headers, max_headers;
-    bool http10, is_head, keep_alive, upgrade, expect_continue;
+    bool http10, is_head, keep_alive, upgrade, expect_continue, ends_with_client;
     /* its body */
     enum h1_body_mode body_mode;
     uint64_t remaining;  /* LENGTH: bytes still to come */

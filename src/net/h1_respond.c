@@ -1,6 +1,7 @@
 /*
- * Responses: heads, bodies, chunks, upgrades. Content-Length, Transfer-Encoding, Connection and
- * Date are made here; such headers given by a handler are left out. Control characters in header
+ * Responses: heads, bodies, chunks, upgrades. Content-Length, Transfer-Encoding and Connection are
+ * made here; such headers given by a handler are left out. So is Date, unless a handler gives one
+ * (that of an upstream). Control characters in header
  * values become blanks, so no handler can split a response.
  *
  * Invariant: what was promised in the head is kept or the connection is cut: never a clean end
@@ -101,8 +102,6 @@ static bool is_ours(const char *name) {
     switch (*name | 32) {
     case 'c':
         return str_ieq(name, "Connection") || str_ieq(name, "Content-Length");
-    case 'd':
-        return str_ieq(name, "Date");
     case 'k':
         return str_ieq(name, "Keep-Alive");
     case 't':
@@ -110,6 +109,13 @@ static bool is_ours(const char *name) {
     default:
         return false;
     }
+}
+
+static bool has_date(const struct h1_header *headers) {
+    for (const struct h1_header *h = headers; h && h->name; h++)
+        if (str_ieq(h->name, "Date"))
+            return true;
+    return false;
 }
 
 static void put_status_line(struct buf *b, int status) {
@@ -155,7 +161,8 @@ static int build_head(struct h1_req *r, struct buf *b, int status, const struct 
     if (!can_keep(r))
         r->conn->close_after = true;
     put_status_line(b, status);
-    buf_str(b, h1_server_date(s));
+    if (!has_date(headers))
+        buf_str(b, h1_server_date(s));
     for (const struct h1_header *h = headers; h && h->name; h++)
         if (!is_ours(h->name))
             put_header(b, h->name, h->value ? h->value : "");
@@ -354,6 +361,10 @@ struct sock *h1_req_sock(const struct h1_req *r) {
 
 uv_loop_t *h1_req_loop(const struct h1_req *r) {
     return r->conn->server->loop;
+}
+
+void h1_req_end_with_client(struct h1_req *r) {
+    r->ends_with_client = true;
 }
 
 void h1_req_set_data(struct h1_req *r, void *data) {

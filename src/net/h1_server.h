@@ -90,13 +90,16 @@ void h1_req_set_ops(struct h1_req *r, const struct h1_req_ops *ops, void *ud);
 void h1_req_body_start(struct h1_req *r, uint64_t max_body);
 void h1_req_body_pause(struct h1_req *r);
 void h1_req_body_resume(struct h1_req *r);
+/* A client that ends its side before the response is complete ends the exchange (on_close, not completed), as a proxy
+ * must have it: otherwise only streams of unknown length end so, and a plain answer is still made. */
+void h1_req_end_with_client(struct h1_req *r);
 /* Collects the whole body, at most max bytes (413 is answered by us, cb not called). data is valid during the call,
  * NUL-terminated. Use instead of on_body; on_close may be set as usual before. */
 void h1_req_collect(struct h1_req *r, size_t max, void (*cb)(struct h1_req *r, const char *data, size_t len, void *ud),
                     void *ud);
 
 /* ---- the response: one h1_respond, or h1_start + h1_write* + h1_end ---- */
-/* Content-Length, Date and Connection are ours; headers (may be NULL) end with {NULL, NULL}. HEAD sends no body. */
+/* Content-Length and Connection are ours, and Date unless given; headers (may be NULL) end with {NULL, NULL}. HEAD sends no body. */
 void h1_respond(struct h1_req *r, int status, const struct h1_header *headers, const void *body, size_t len);
 /* length -1: chunked (or until close for HTTP/1.0). */
 void h1_start(struct h1_req *r, int status, const struct h1_header *headers, int64_t length);

@@ -48,6 +48,7 @@ struct sock {
     struct unread *unread;
     uv_timer_t *linger; /* set while a lingering close runs */
     int fd, events, error;
+    int write_error; /* output is over, input may still hold what came before */
     bool want_read : 1, eof : 1, above_high : 1, want_shutdown : 1, is_shut : 1, closing : 1;
 };
 
@@ -155,7 +156,7 @@ void sock_close(struct sock *s, unsigned linger_ms) {
     s->want_read = false;
     sock_set_ops(s, NULL, NULL);
     drop_unread(s);
-    if (linger_ms && !s->error) {
+    if (linger_ms && !s->error && !s->write_error) {
         s->linger = malloc(sizeof *s->linger);
         if (s->linger) {
             uv_timer_init(s->loop, s->linger);
@@ -406,8 +407,8 @@ ssize_t sock_writev(struct sock *s, const uv_buf_t *bufs, unsigned n) {
     size_t total = 0;
     ssize_t taken = 0;
 
-    if (s->error)
-        return s->error;
+    if (s->error || s->write_error)
+        return s->error ? s->error : s->write_error;
     if (s->closing || s->want_shutdown)
         return -EPIPE;
     for (unsigned i = 0; i < n; i++)
@@ -417,8 +418,7 @@ ssize_t sock_writev(struct sock *s, const uv_buf_t *bufs, unsigned n) {
     if (!s->queued && total) {
         taken = send_direct(s, bufs, n);
         if (taken < 0) {
-            s->error = (int)taken;
-            rearm(s);
+            s->write_error = (int)taken; /* reading goes on: an answer may be there, and the end will come */
             return taken;
         }
     }
@@ -458,7 +458,7 @@ void sock_shutdown(struct sock *s) {
     if (s->want_shutdown || s->closing)
         return;
     s->want_shutdown = true;
-    if (!s->queued && !s->error) {
+    if (!s->queued && !s->error && !s->write_error) {
         s->is_shut = true;
         (void)shutdown(s->fd, SHUT_WR);
     }

@@ -31,7 +31,8 @@ void sock_read_start(struct sock *s);
 void sock_read_stop(struct sock *s); /* back-pressure: the kernel's window closes */
 /* Gives bytes back, to be delivered first by the next read start (upgrade hand-over). */
 int sock_unread(struct sock *s, const char *data, size_t len);
-/* Copies and queues; tries to write at once. Bytes queued afterwards, or -errno. Past SOCK_HIGH_WATER the
+/* Copies and queues; tries to write at once. Bytes queued afterwards, or -errno: output is over then, while reading, if
+ * it is on, delivers what came and reports the end. Past SOCK_HIGH_WATER the
  * caller must stop producing until on_drain; a hard limit of 64 MiB gives -ENOBUFS. */
 ssize_t sock_write(struct sock *s, const void *data, size_t len);
 ssize_t sock_writev(struct sock *s, const uv_buf_t *bufs, unsigned n);
