@@ -22,6 +22,8 @@ LIBEXEC = BUILD / "root/usr/local/lib/cove"
 # state must lie on a real file system: overlay upper layers do not work on overlayfs
 STATE_BASE = pathlib.Path(os.environ.get("COVE_TEST_STATE", "/var/tmp/cove-test"))
 API_KEY = "test-key-1f6c"
+# emulated machines (tests/vm) are slower: time limits are multiplied
+SLOW = float(os.environ.get("COVE_TEST_SLOW", "1"))
 
 
 def free_port():
@@ -90,7 +92,7 @@ run_dir = "{self.dir}/run"
         path = self.dir / "notify.sock"
         path.unlink(missing_ok=True)
         note.bind(str(path))
-        note.settimeout(timeout)
+        note.settimeout(timeout * SLOW)
         env = dict(os.environ, NOTIFY_SOCKET=str(path), COVE_LIBEXEC=str(LIBEXEC), **self.env)
         with open(self.log, "ab") as log:
             self.proc = subprocess.Popen([str(BIN / "coved"), "--config", str(self.config), *self.args], stdin=subprocess.DEVNULL,
@@ -109,7 +111,7 @@ run_dir = "{self.dir}/run"
     def stop(self, sig=signal.SIGTERM, timeout=30):
         if self.proc and self.proc.poll() is None:
             self.proc.send_signal(sig)
-            self.proc.wait(timeout)
+            self.proc.wait(timeout * SLOW)
         return self.proc.returncode if self.proc else None
 
     def kill(self):
@@ -133,8 +135,8 @@ run_dir = "{self.dir}/run"
 
     def connection(self, unix=False, timeout=60):
         if unix:
-            return UnixHTTPConnection(self.socket, timeout)
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+            return UnixHTTPConnection(self.socket, timeout * SLOW)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout * SLOW)
 
     def request(self, method, path, body=None, headers=None, unix=False, key=API_KEY, timeout=60):
         c = self.connection(unix, timeout)
@@ -255,7 +257,7 @@ class Leftovers:
 
     def check(self, slack=None, timeout=15):
         slack = slack or {}
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * SLOW
         while True:
             now = self.snapshot()
             worse = {k: (self.before.get(k, 0), v) for k, v in now.items() if v > self.before.get(k, 0) + slack.get(k, 0)}
