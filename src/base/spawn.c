@@ -47,6 +47,8 @@ static _noreturn_ void child_exec(const struct spawn_opts *o, const char *exe, i
     int fds[3 + MAX_KEEP], null, r = 0, report;
 
     reset_signals();
+    if (o->new_session)
+        setsid();
     report = fcntl(err_fd, F_DUPFD_CLOEXEC, 100);
     null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0 || report < 0)

@@ -14,6 +14,7 @@ struct spawn_opts {
     int stdin_fd, stdout_fd, stderr_fd; /* -1 = /dev/null; borrowed. Use SPAWN_OPTS_INIT. */
     const int *keep_fds;        /* n_keep descriptors kept open, at 3, 4, ... in the child */
     size_t n_keep;
+    bool new_session;           /* setsid(): signals of our terminal do not reach it */
 };
 #define SPAWN_OPTS_INIT \
     { .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1 }
