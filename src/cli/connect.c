@@ -1,0 +1,31 @@
+/* See connect.h. */
+#include "cli/connect.h"
+
+#include <string.h>
+
+#include "cli/output.h"
+
+struct cove_client *connect_daemon(const struct args *a) {
+    struct cove_client *c = NULL;
+    struct cove_error err = {0};
+    if (cove_client_new(arg_value(a, OPT_HOST), NULL, &c, &err) < 0)
+        fail(a, EXIT_FAILED, &err);
+    return c;
+}
+
+bool daemon_is_local(const struct args *a) {
+    const char *address = arg_value(a, OPT_HOST);
+    if (!address)
+        address = getenv("COVE_HOST");
+    return str_is_empty(address) || address[0] == '/' || str_starts(address, "unix:");
+}
+
+char *resolve_sandbox(const struct args *a, struct cove_client *c, const char *word) {
+    struct cove_error err = {0};
+    _cleanup_(cove_sandbox_freep) struct cove_sandbox *s = NULL;
+    if (cove_sandbox_find(c, word, &s, &err) < 0) {
+        fail(a, EXIT_FAILED, &err);
+        return NULL;
+    }
+    return strdup(cove_sandbox_id(s));
+}

@@ -1,0 +1,104 @@
+/* Help texts, set from the two tables. */
+#include <string.h>
+
+#include "cli/cli.h"
+
+#define HELP_COLUMN 28
+#define HELP_WIDTH 96
+
+void help_overview(FILE *out) {
+    fputs("cove runs commands in sandboxes: isolated, limited, gone afterwards.\n"
+          "\n"
+          "  cove run -- python3 -c 'print(2 ** 64)'      one command in a sandbox of its own\n"
+          "  cove run --mount .:/workspace -- make test   with the present directory, and nothing "
+          "else of yours\n"
+          "\n"
+          "Commands:\n",
+          out);
+    for (size_t i = 0; i < n_commands; i++)
+        fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].summary);
+    fputs("\n"
+          "`cove COMMAND --help` explains a command with examples. `cove doctor` checks this "
+          "machine.\n",
+          out);
+}
+
+/* Words of `text` in lines of HELP_WIDTH, the first one starting at `column`. */
+static void print_wrapped(FILE *out, const char *text, size_t column) {
+    size_t at = column;
+    while (*text) {
+        size_t n = strcspn(text, " ");
+        if (at + n > HELP_WIDTH && at > HELP_COLUMN) {
+            fprintf(out, "\n%*s", HELP_COLUMN, "");
+            at = HELP_COLUMN;
+        }
+        fprintf(out, "%.*s", (int)n, text);
+        at += n;
+        text += n;
+        if (*text == ' ') {
+            fputc(' ', out);
+            at++;
+            text++;
+        }
+    }
+    fputc('\n', out);
+}
+
+static void print_option(FILE *out, enum option_id id) {
+    const struct option_def *d = &option_defs[id];
+    char left[80];
+    int n = d->letter ? snprintf(left, sizeof(left), "  -%c, --%s", d->letter, d->name)
+                      : snprintf(left, sizeof(left), "      --%s", d->name);
+    if (d->arg)
+        n += snprintf(left + n, sizeof(left) - (size_t)n, " %s", d->arg);
+    if (n + 2 > HELP_COLUMN)
+        fprintf(out, "%s\n%*s", left, HELP_COLUMN, "");
+    else
+        fprintf(out, "%-*s", HELP_COLUMN, left);
+    print_wrapped(out, d->help, HELP_COLUMN);
+}
+
+static void print_options(FILE *out, const enum option_id *ids) {
+    for (; ids && *ids != N_OPTIONS; ids++)
+        print_option(out, *ids);
+}
+
+static void print_indented(FILE *out, const char *text) {
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        fprintf(out, "  %.*s\n", (int)n, text);
+        text += n + (text[n] == '\n');
+    }
+}
+
+void help_command(const struct command *c, FILE *out) {
+    fprintf(out, "cove %s: %s\n\nUsage: cove %s %s\n\n%s\nOptions:\n", c->name, c->summary, c->name,
+            c->synopsis, c->about);
+    print_options(out, c->options);
+    print_options(out, common_options);
+    fputs("\nExamples:\n", out);
+    print_indented(out, c->examples);
+}
+
+int cmd_help(const struct args *a) {
+    int skip = 0;
+    if (a->n_words == 0) {
+        help_overview(stdout);
+        return 0;
+    }
+    const struct command *c = command_find((char **)a->words, (int)a->n_words, &skip);
+    if (c) {
+        help_command(c, stdout);
+        return 0;
+    }
+    size_t n = strlen(a->words[0]), found = 0; /* "image": its subcommands */
+    for (size_t i = 0; i < n_commands; i++) {
+        if (strncmp(commands[i].name, a->words[0], n) != 0 || commands[i].name[n] != ' ')
+            continue;
+        fprintf(stdout, "  %-14s %s\n", commands[i].name, commands[i].summary);
+        found++;
+    }
+    if (found == 0)
+        fprintf(stderr, "cove: there is no command \"%s\"; `cove help` lists them\n", a->words[0]);
+    return found ? 0 : EXIT_USAGE;
+}
