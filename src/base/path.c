@@ -46,6 +46,10 @@ int path_open_in_root(int rootfd, const char *path, int flags, mode_t mode) {
     return open2(rootfd, path, flags, mode, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
 }
 
+int path_open_no_links(int dirfd, const char *path, int flags) {
+    return open2(dirfd, path, flags, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+}
+
 char *path_clean(const char *path) {
     size_t n = strlen(path), o = 0;
     bool abs = path[0] == '/';

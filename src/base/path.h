@@ -12,6 +12,9 @@ int path_open_beneath(int dirfd, const char *path, int flags, mode_t mode);
 /* openat2 with RESOLVE_IN_ROOT|NO_MAGICLINKS: absolute names and ".." stay inside. "" means the root itself. */
 int path_open_in_root(int rootfd, const char *path, int flags, mode_t mode);
 
+/* openat2 below dirfd with no symbolic link anywhere on the way (-ELOOP): the name is the file's real one. */
+int path_open_no_links(int dirfd, const char *path, int flags);
+
 /* Lexical clean-up of an absolute or relative path ("a//b/./c/.." -> "a/b"); malloc'd, NULL on -ENOMEM. */
 char *path_clean(const char *path);
 char *path_join(const char *a, const char *b); /* exactly one '/' between; b absolute -> b; malloc'd */

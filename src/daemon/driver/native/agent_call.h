@@ -1,0 +1,19 @@
+/* One blocking HTTP exchange with the agent of a sandbox, for the driver's own threads. */
+#pragma once
+
+#include "base/err.h"
+#include "base/json.h"
+
+struct agent_call {
+    int netns_fd;
+    int pidfd; /* its end makes the call fail at once; -1 = not watched */
+    uint16_t port;
+    const char *token; /* access token; NULL = none */
+    int timeout_ms;
+};
+
+/* POST /claim (see the agent's contract). 0; -EIO with the agent's reason; -ESRCH when the agent
+ * has ended; -ETIMEDOUT. The body is borrowed. */
+int agent_claim(const struct agent_call *c, const json_t *body, struct err *err);
+/* GET /ping: 0 when it answers 200. */
+int agent_ping(const struct agent_call *c, struct err *err);

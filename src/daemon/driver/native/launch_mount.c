@@ -1,0 +1,241 @@
+/*
+ * Mounts of one sandbox (see launch_mount.h). Runs in a forked child of cove-launch, after
+ * unshare(CLONE_NEWNS): whatever it makes vanishes with the namespace, so there is no undo.
+ *
+ * Overlay options name the layers as "5:6:7" relative to /proc/self/fd: short enough for 500 layers
+ * in the one page the kernel takes, no host path shows in the sandbox's mountinfo, and detached
+ * id-mapped clones have no other name anyway.
+ */
+#include "daemon/driver/native/launch_mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/mount.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "base/path.h"
+#include "base/str.h"
+
+#define ID_RANGE 65536
+
+static int sys_open_tree(int dirfd, const char *path, unsigned flags) {
+    long r = syscall(SYS_open_tree, dirfd, path, flags);
+    return r < 0 ? -errno : (int)r;
+}
+
+static int sys_mount_setattr(int fd, struct mount_attr *attr) {
+    return syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, attr, sizeof *attr) < 0 ? -errno : 0;
+}
+
+static int hold_namespace(void *arg) {
+    for (;;)
+        pause();
+    return 0;
+}
+
+static int write_map(pid_t pid, const char *file, unsigned base) {
+    char path[64], line[64];
+
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+    snprintf(line, sizeof line, "0 %u %d\n", base, ID_RANGE);
+    return path_write_value_at(AT_FDCWD, path, line);
+}
+
+int mount_userns(unsigned base) {
+    static char stack[16384] __attribute__((aligned(16)));
+    char path[64];
+    int fd, r;
+    /* Shares our memory: no page tables are copied, and it never touches anything. */
+    pid_t pid =
+        clone(hold_namespace, stack + sizeof stack, CLONE_NEWUSER | CLONE_VM | SIGCHLD, NULL);
+
+    if (pid < 0)
+        return -errno;
+    r = write_map(pid, "uid_map", base);
+    if (r == 0)
+        r = write_map(pid, "gid_map", base);
+    snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+    fd = r < 0 ? r : open(path, O_RDONLY | O_CLOEXEC);
+    if (r == 0 && fd < 0)
+        fd = -errno;
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    return fd;
+}
+
+int mount_become_owner(unsigned base) {
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[2];
+
+    if (syscall(SYS_capget, &head, caps) < 0)
+        return -errno;
+    setfsgid(base);
+    setfsuid(base);
+    /* setfsuid away from 0 drops the file capabilities from the effective set */
+    if (syscall(SYS_capset, &head, caps) < 0)
+        return -errno;
+    return (unsigned)setfsuid((uid_t)-1) == base ? 0 : -EPERM;
+}
+
+/* A descriptor that names `path` as a layer: an id-mapped clone, or just the directory. */
+static int open_layer(const char *path, int userns_fd) {
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP,
+                              .userns_fd = (uint64_t)(unsigned)userns_fd};
+    int fd, r;
+
+    if (userns_fd < 0) {
+        fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        return fd < 0 ? -errno : fd;
+    }
+    fd = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (fd < 0)
+        return fd;
+    r = sys_mount_setattr(fd, &attr);
+    if (r < 0) {
+        fd_close(fd);
+        return r;
+    }
+    return fd;
+}
+
+static int add_layers(struct buf *opt, const char *const *paths, size_t n, int userns_fd,
+                      struct err *err) {
+    for (size_t i = 0; i < n; i++) {
+        int fd = open_layer(paths[i], userns_fd); /* stays open: the option string names it */
+        if (fd < 0)
+            return err_sys(err, fd, "layer %s", paths[i]);
+        buf_printf(opt, "%s%d", str_ends(opt->data, "=") ? "" : ":", fd);
+    }
+    return 0;
+}
+
+static int open_target(const char *rootfs, const char *at, int flags) {
+    _cleanup_close_ int root = open(rootfs, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return -errno;
+    return path_open_in_root(root, at, flags, 0);
+}
+
+int mount_overlay(const struct overlay_spec *o, struct err *err) {
+    _cleanup_buf_ struct buf opt = BUF_INIT(4096);
+    _cleanup_close_ int target = -1;
+    char where[40];
+    int up, r;
+
+    buf_str(&opt, "lowerdir=");
+    if (!opt.data)
+        return err_set(err, -ENOMEM, "out of memory");
+    r = add_layers(&opt, o->lowers, o->n_lowers, o->userns_fd, err);
+    if (r == 0)
+        r = add_layers(&opt, o->plain, o->n_plain, -1, err);
+    if (r < 0)
+        return r;
+    up = open_layer(o->dir,
+                    o->userns_fd); /* one clone for both: upper and work must share a mount */
+    if (up < 0)
+        return err_sys(err, up, "writable layer %s", o->dir);
+    buf_printf(
+        &opt,
+        ",upperdir=%d/upper,workdir=%d/work,volatile,index=off,metacopy=off,redirect_dir=nofollow",
+        up, up);
+    if (!buf_ok(&opt))
+        return err_set(err, -ENOBUFS, "too many layers: the mount options exceed 4096 bytes");
+    target = open_target(o->rootfs, o->at, O_PATH | O_DIRECTORY);
+    if (target < 0)
+        return err_sys(err, target, "mount point %s", o->at);
+    if (chdir("/proc/self/fd") < 0)
+        return err_sys(err, -errno, "/proc/self/fd");
+    snprintf(where, sizeof where, "/proc/self/fd/%d", target);
+    if (mount("overlay", where, "overlay", MS_NODEV, opt.data) < 0)
+        return err_sys(err, -errno, "mount(overlay, %s)", opt.data);
+    return 0;
+}
+
+/* Makes what is missing of `path` (relative) inside root; the last component is a file when asked.
+ */
+static int make_target(int root, const char *path, bool is_file) {
+    for (const char *s = path, *end; *s; s = *end ? end + 1 : end) {
+        end = strchrnul(s, '/');
+        _cleanup_free_ char *upto = str_ndup(path, (size_t)(end - path));
+        _cleanup_free_ char *before = str_ndup(path, (size_t)(s - path));
+        _cleanup_close_ int fd = -1, parent = -1;
+
+        if (!upto || !before)
+            return -ENOMEM;
+        fd = path_open_in_root(root, upto, O_PATH, 0);
+        if (fd >= 0)
+            continue;
+        if (fd != -ENOENT)
+            return fd;
+        parent = path_open_in_root(root, before, O_RDONLY | O_DIRECTORY, 0);
+        if (parent < 0)
+            return parent;
+        if (!is_file || *end) {
+            if (mkdirat(parent, upto + (s - path), 0755) < 0)
+                return -errno;
+            continue;
+        }
+        fd = openat(parent, upto + (s - path), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                    0644);
+        if (fd < 0)
+            return -errno;
+    }
+    return 0;
+}
+
+int mount_bind(int tree, const char *rootfs, const char *target, bool read_only, int userns_fd,
+               struct err *err) {
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
+    _cleanup_close_ int root = -1, at = -1;
+    struct stat st;
+    int r;
+
+    if (fstat(tree, &st) < 0)
+        return err_sys(err, -errno, "source");
+    if (read_only)
+        attr.attr_set |= MOUNT_ATTR_RDONLY;
+    if (userns_fd >= 0) {
+        attr.attr_set |= MOUNT_ATTR_IDMAP;
+        attr.userns_fd = (uint64_t)(unsigned)userns_fd;
+    }
+    r = sys_mount_setattr(tree, &attr);
+    if (r < 0)
+        return err_sys(err, r, "%s",
+                       userns_fd >= 0
+                           ? "its file system cannot be mounted with shifted ids (mount_setattr)"
+                           : "mount_setattr");
+    root = open(rootfs, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return err_sys(err, -errno, "root file system");
+    r = make_target(root, target + 1, !S_ISDIR(st.st_mode));
+    if (r < 0)
+        return err_sys(err, r, "making the mount point");
+    at = path_open_in_root(root, target, O_PATH, 0);
+    if (at < 0)
+        return err_sys(err, at, "mount point");
+    if (syscall(SYS_move_mount, tree, "", at, "",
+                MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
+        return err_sys(err, -errno, "move_mount");
+    return 0;
+}
+
+int mount_sysfs(const char *rootfs, struct err *err) {
+    _cleanup_close_ int target = open_target(rootfs, "/sys", O_PATH | O_DIRECTORY);
+    char where[40];
+
+    if (target < 0)
+        return err_sys(err, target, "mount point /sys");
+    snprintf(where, sizeof where, "/proc/self/fd/%d", target);
+    if (mount("sysfs", where, "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+        return err_sys(err, -errno, "mount(sysfs)");
+    return 0;
+}

@@ -1,0 +1,16 @@
+/* Outbound network: every sandbox's veth ends in a hub namespace of ours, which has one uplink to
+ * the host. */
+#pragma once
+
+#include "daemon/driver/native/native_priv.h"
+
+/* Gives the namespace an eth0 with address and default route. Makes the hub on first use. Detaching
+ * is closing the namespace: the kernel removes the pair. */
+int native_nat_attach(struct native *n, unsigned slot, int netns_fd, struct err *err);
+/* Recovery: takes over the hub of an earlier daemon when it is whole; otherwise removes its rests.
+ */
+void native_nat_recover(struct native *n);
+/* With in_use, the hub stays for sandboxes that live on. */
+struct nat *native_nat_free(struct nat *t, bool in_use); /* returns NULL */
+/* Slot held by the hub, or -1. */
+int native_nat_slot(const struct nat *t);

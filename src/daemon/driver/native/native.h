@@ -1,0 +1,50 @@
+/*
+ * The native driver: sandboxes made of kernel parts and an OCI runtime, no engine in between
+ * (native-runtime.md). Needs root. One driver per state directory.
+ */
+#pragma once
+
+#include "daemon/driver/driver.h"
+#include "oci/seccomp.h"
+
+struct native_config {
+    const char *state_dir; /* "/var/lib/cove"; sandboxes/ is made below it; must be reachable (o+x)
+                              by all */
+    const char *store_dir; /* image store; NULL = <state_dir>/store */
+    const char *run_dir;   /* "/run/cove": runtime state, hub of the network; on tmpfs */
+    const char *lease_dir; /* shared by all daemons of the machine; NULL = "/run/cove/leases" */
+    const char *libexec_dir; /* holds cove-execd and cove-launch; NULL = COVE_LIBEXEC or next to the
+                                program */
+    const char *runtime;     /* path or name in PATH; NULL = "crun" */
+    const char *subnet; /* "10.213.0.0/16" for outbound sandboxes, at least a /22; NULL = a free one
+                           is chosen */
+    const char *const *dns; /* name servers for sandboxes; NULL = the host's upstream servers */
+    enum security_profile profile;
+    bool userns;               /* one user namespace and id range per sandbox */
+    uint32_t uid_base;         /* first id of all ranges; 0 = 1,000,000,000 */
+    uint32_t uid_count;        /* ids in all ranges; 0 = 1,073,741,824 */
+    uint64_t default_pids;     /* 0 = 1024 */
+    unsigned netns_pool;       /* network namespaces kept ready */
+    unsigned parked_pool;      /* launcher children kept ready inside their cgroups */
+    unsigned start_timeout_ms; /* 0 = 20,000: runtime, and then the agent's first answer */
+};
+/* Everything NULL or 0, user namespaces on, the default profile, pools of 8 and 4. */
+void native_config_init(struct native_config *c);
+
+/* Checks the host, opens the store, starts cove-launch. Existing sandboxes are not touched before
+ * recover(). The configuration is copied. */
+int native_driver_new(const struct native_config *config, const struct driver_events *events,
+                      struct driver **ret, struct err *err);
+
+/* What the host offers, each by trying it. */
+struct native_probe {
+    char name[32];
+    bool ok;
+    bool required;    /* no native sandbox works without it */
+    char detail[200]; /* what was found */
+    char why[200];    /* what is missing without it */
+    char fix[200];    /* command or setting that mends it; "" when nothing can */
+};
+#define NATIVE_PROBES_MAX 24
+/* Runs without a driver or daemon (as root). Number of entries filled in. */
+size_t native_probe(const struct native_config *config, struct native_probe ret[NATIVE_PROBES_MAX]);
