@@ -21,3 +21,4 @@ void signals_interrupt(struct cove_client *c);
 int signals_taken(void);    /* the first of SIGINT, SIGTERM, SIGHUP since the last call, else 0 */
 int signals_pending(void);  /* the same, without taking it */
 bool signals_resized(void); /* since the last call */
+int signals_ints(void);     /* how often SIGINT came in all */
