@@ -30,8 +30,6 @@ static enum h1_scan_result scan_request_line(struct h1_scan *s, const struct h1_
                                              const char *line, size_t len, struct h1_fault *f) {
     const char *sp;
 
-    if (len > lim->max_target + MAX_METHOD_AND_VERSION)
-        return fault(f, 414, "the request target is longer than max_target");
     if (!has_known_version(line, len))
         return fault(f, 400, "the request line does not end in HTTP/1.1 or HTTP/1.0");
     sp = memchr(line, ' ', len);
@@ -80,14 +78,17 @@ enum h1_scan_result h1_scan_head(struct h1_scan *s, const struct h1_limits *lim,
             s->pos = len;
             break;
         }
+        r = check_sizes(s, lim, (size_t)(nl - data) + 1,
+                        f); /* first, as if the line were not complete yet */
+        if (r == H1_SCAN_FAULT)
+            return r;
         if (nl == line || nl[-1] != '\r')
             return fault(f, 400, "a line ends in LF without CR");
         s->pos = (size_t)(nl - data) + 1;
         line_len = (size_t)(nl - line) - 1;
         if (!line_len && s->first_line) {
-            r = check_sizes(s, lim, s->pos, f);
             *ret_len = s->pos;
-            return r == H1_SCAN_FAULT ? r : H1_SCAN_DONE;
+            return H1_SCAN_DONE;
         }
         r = s->first_line ? scan_header_line(s, lim, line, f)
                           : scan_request_line(s, lim, line, line_len, f);
