@@ -1,0 +1,119 @@
+/* The only C++ of the tree: toml++ behind toml.h. No exception leaves it. */
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#define TOML_ENABLE_WINDOWS_COMPAT 0
+#include <toml++/toml.h>
+
+#include "daemon/config/toml.h"
+
+namespace {
+
+using visit_cb = int (*)(const toml_value *, void *);
+
+int visit_table(const toml::table &t, const std::string &prefix, visit_cb cb, void *ud);
+
+bool all_strings(const toml::array &a, std::vector<const char *> &out) {
+    for (const auto &e : a) {
+        const auto *s = e.as_string();
+        if (!s || std::strlen(s->get().c_str()) != s->get().size())
+            return false;
+        out.push_back(s->get().c_str());
+    }
+    out.push_back(nullptr);
+    return true;
+}
+
+int visit_tables(const toml::array &a, const std::string &key, visit_cb cb, void *ud) {
+    std::size_t i = 0;
+    for (const auto &e : a) {
+        int r = visit_table(*e.as_table(), key + "[" + std::to_string(i++) + "]", cb, ud);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int visit_node(const toml::node &n, const std::string &key, visit_cb cb, void *ud) {
+    toml_value v{};
+    std::vector<const char *> strings;
+
+    v.key = key.c_str();
+    v.line = n.source().begin.line;
+    v.column = n.source().begin.column;
+    v.type = TOML_OTHER;
+    if (const auto *s = n.as_string(); s && std::strlen(s->get().c_str()) == s->get().size()) {
+        v.type = TOML_STRING;
+        v.str = s->get().c_str();
+    } else if (const auto *i = n.as_integer()) {
+        v.type = TOML_INT;
+        v.num = i->get();
+        v.real = static_cast<double>(i->get());
+    } else if (const auto *f = n.as_floating_point()) {
+        v.type = TOML_FLOAT;
+        v.real = f->get();
+    } else if (const auto *b = n.as_boolean()) {
+        v.type = TOML_BOOL;
+        v.num = b->get();
+    } else if (const auto *t = n.as_table()) {
+        v.type = TOML_TABLE;
+        int r = cb(&v, ud);
+        return r < 0 ? r : visit_table(*t, key, cb, ud);
+    } else if (const auto *a = n.as_array()) {
+        if (all_strings(*a, strings)) {
+            v.type = TOML_STRINGS;
+            v.strings = strings.data();
+        } else if (a->is_array_of_tables()) {
+            return visit_tables(*a, key, cb, ud);
+        }
+    }
+    return cb(&v, ud);
+}
+
+int visit_table(const toml::table &t, const std::string &prefix, visit_cb cb, void *ud) {
+    for (const auto &[k, n] : t) {
+        int r = visit_node(n, prefix.empty() ? std::string(k.str()) : prefix + "." + std::string(k.str()), cb, ud);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+} // namespace
+
+extern "C" const char *toml_type_name(enum toml_type t) {
+    switch (t) {
+    case TOML_STRING:
+        return "a text";
+    case TOML_INT:
+        return "an integer";
+    case TOML_FLOAT:
+        return "a number";
+    case TOML_BOOL:
+        return "true or false";
+    case TOML_STRINGS:
+        return "a list of texts";
+    case TOML_TABLE:
+        return "a table";
+    default:
+        return "something else";
+    }
+}
+
+extern "C" int toml_visit(const char *text, size_t len, int (*cb)(const struct toml_value *v, void *ud), void *ud,
+                          struct err *err) {
+    toml::parse_result parsed = toml::parse(std::string_view(text, len));
+
+    if (!parsed) {
+        const auto &e = parsed.error();
+        const auto at = e.source().begin;
+        /* the description may quote what stands there, which may be a secret: only the position is told */
+        return err_set(err, -EINVAL, "line %u, column %u: not valid TOML", static_cast<unsigned>(at.line),
+                       static_cast<unsigned>(at.column));
+    }
+    return visit_table(parsed.table(), "", cb, ud);
+}
