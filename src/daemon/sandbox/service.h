@@ -80,6 +80,11 @@ struct sandbox {
     bool removing, gone;
 };
 
+/* What clients are shown: a removal under way comes before everything else. */
+static inline enum sandbox_state sandbox_state_of(const struct sandbox *sb) {
+    return sb->removing ? SB_STOPPING : sb->state;
+}
+
 struct service;
 
 struct service_opts {

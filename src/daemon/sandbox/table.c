@@ -59,7 +59,7 @@ static bool matches(const struct sandbox *sb, const struct sandbox_filter *f) {
     const char *key;
     json_t *want;
 
-    if (f->states && !(f->states & 1u << sb->state))
+    if (f->states && !(f->states & 1u << sandbox_state_of(sb)))
         return false;
     json_object_foreach((json_t *)f->metadata, key, want) {
         const char *have = json_str(sb->metadata, key);

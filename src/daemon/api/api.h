@@ -1,0 +1,30 @@
+/*
+ * The API server: what stands between the HTTP server and the dialects. One struct api per daemon;
+ * loop thread only.
+ */
+#pragma once
+
+#include "daemon/sandbox/service.h"
+#include "net/h1_server.h"
+
+struct api;
+
+struct api_opts {
+    uv_loop_t *loop;
+    struct service *service;    /* borrowed; may be closed only after api_free */
+    struct image_store *images; /* borrowed; NULL = no image routes */
+    const char *api_key;        /* NULL or blank = none; copied; secret */
+    const char *eip;            /* configured public host, used as it is; NULL = none */
+    const char *host;           /* listening address of the TCP side, "" = no TCP side */
+    uint16_t port;
+    size_t max_body; /* control bodies; 0 = 1 MiB */
+};
+
+int api_new(const struct api_opts *o, struct api **ret);
+void api_free(struct api *a); /* all exchanges are over */
+/* For the HTTP server. ud = struct api. */
+void api_on_request(struct h1_req *r, void *ud);
+void api_on_done(const struct h1_req *r, int status, uint64_t body_bytes_out, int64_t duration_us,
+                 void *ud);
+/* Takes effect with the next request. */
+int api_set_key(struct api *a, const char *key);

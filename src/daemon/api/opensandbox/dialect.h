@@ -1,0 +1,65 @@
+/*
+ * The OpenSandbox lifecycle API: one handler per operation, named in the route tables of routes.c.
+ * A handler translates between the wire and the sandbox service and never touches a driver.
+ */
+#pragma once
+
+#include "daemon/api/exchange.h"
+
+struct call { /* what a handler gets: valid during the call */
+    struct xch *x;
+    const struct route_match *m;
+};
+
+/* errors.c: the one table of codes */
+void answer_fault(struct xch *x, enum fault f, const struct err *err);
+#define CODE_NOT_FOUND "GENERAL::NOT_FOUND"
+#define CODE_BAD_METHOD "GENERAL::METHOD_NOT_ALLOWED"
+#define CODE_UNKNOWN "GENERAL::UNKNOWN_ERROR"
+#define CODE_INVALID "SANDBOX::INVALID_PARAMETER"
+
+/* render.c */
+/* The Sandbox object as JSON text; cached in the sandbox. NULL on -ENOMEM. */
+const char *render_sandbox(struct sandbox *sb, size_t *ret_len);
+json_t *render_created(const struct sandbox *sb); /* CreateSandboxResponse */
+const char *render_state(enum sandbox_state s);
+unsigned parse_states(const char *name); /* bits of enum sandbox_state; 0 = no such state */
+void render_time(json_t *o, const char *key, int64_t us);
+
+/* request.c: body of a create -> create_request; false: violations were added */
+bool parse_create(const char *data, size_t len, struct create_request *ret, json_t *detail);
+
+/* filter.c */
+/* "k=v&k2=v2", strict form encoding, last wins; NULL when malformed. */
+json_t *parse_metadata_filter(const char *text);
+
+/* handlers; each file has those of one subject */
+void op_create(struct call *c);
+void op_list(struct call *c);
+void op_get(struct call *c);
+void op_delete(struct call *c);
+void op_patch_metadata(struct call *c);
+void op_pause(struct call *c);
+void op_resume(struct call *c);
+void op_renew(struct call *c);
+void op_endpoint(struct call *c);
+void op_proxy(struct call *c);
+void op_logs(struct call *c);
+void op_inspect(struct call *c);
+void op_events(struct call *c);
+void op_summary(struct call *c);
+void op_snapshot_create(struct call *c);
+void op_snapshot_any(struct call *c);
+void op_pool_create(struct call *c);
+void op_pool_update(struct call *c);
+void op_pool_any(struct call *c);
+void op_template_create(struct call *c);
+void op_template_any(struct call *c);
+void op_network_policy(struct call *c);
+void op_metrics_event(struct call *c);
+void op_health(struct call *c);
+void op_version(struct call *c);
+void op_capabilities(struct call *c);
+
+/* endpoints.c: "host:port" under which this server is reached; borrowed */
+const char *public_address(struct api *a, char *buf, size_t size);

@@ -1,0 +1,384 @@
+/*
+ * The body of a create: its schema as tables, the rules across fields in their order, and the
+ * translation into the service's request. Pure functions.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "daemon/api/opensandbox/dialect.h"
+#include "daemon/api/schema.h"
+
+#define NAME_PATTERN "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+#define SIZE_PATTERN "^\\d+(\\.\\d+)?(Ki|Mi|Gi|Ti|Pi|Ei)?$"
+
+static bool is_name(const char *s) {
+    size_t n = strlen(s);
+
+    if (n == 0 || s[0] == '-' || s[n - 1] == '-')
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!islower((unsigned char)s[i]) && !isdigit((unsigned char)s[i]) && s[i] != '-')
+            return false;
+    return true;
+}
+
+static bool is_rooted(const char *s) {
+    return s[0] == '/';
+}
+
+static bool is_host_path(const char *s) {
+    return s[0] == '/' ||
+           (isalpha((unsigned char)s[0]) && s[1] == ':' && (s[2] == '\\' || s[2] == '/'));
+}
+
+static bool is_size(const char *s) {
+    static const char *const units[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
+    size_t n = strspn(s, "0123456789");
+
+    if (n == 0)
+        return false;
+    s += n;
+    if (*s == '.') {
+        n = strspn(s + 1, "0123456789");
+        if (n == 0)
+            return false;
+        s += 1 + n;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+        if (strcmp(s, units[i]) == 0)
+            return true;
+    return false;
+}
+
+static const char *const oss_versions[] = {"1.0", "2.0", NULL};
+
+static const struct schema image_auth = {
+    .fields = (const struct field[]){
+        {.name = "username", .type = F_STRING, .flags = FIELD_REQUIRED},
+        {.name = "password", .type = F_STRING, .flags = FIELD_REQUIRED},
+        {0},
+    }};
+static const struct schema image = {.fields = (const struct field[]){
+                                        {.name = "uri", .type = F_STRING, .flags = FIELD_REQUIRED},
+                                        {.name = "auth", .type = F_OBJECT, .sub = &image_auth},
+                                        {0},
+                                    }};
+static const struct schema platform = {
+    .fields = (const struct field[]){
+        {.name = "os", .type = F_STRING, .flags = FIELD_REQUIRED},
+        {.name = "arch", .type = F_STRING, .flags = FIELD_REQUIRED},
+        {0},
+    }};
+static const struct schema policy_rule = {
+    .fields = (const struct field[]){
+        {.name = "action", .type = F_STRING, .flags = FIELD_REQUIRED},
+        {.name = "target", .type = F_STRING, .flags = FIELD_REQUIRED | FIELD_MIN, .min = 1},
+        {0},
+    }};
+static const struct schema policy = {
+    .fields = (const struct field[]){
+        {.name = "defaultAction", .snake = "default_action", .type = F_STRING},
+        {.name = "egress", .type = F_LIST, .sub = &policy_rule},
+        {0},
+    }};
+static const struct schema credential_proxy = {.fields = (const struct field[]){
+                                                   {.name = "enabled", .type = F_BOOL},
+                                                   {0},
+                                               }};
+static const struct schema host_volume = {.fields = (const struct field[]){
+                                              {.name = "path",
+                                               .type = F_STRING,
+                                               .flags = FIELD_REQUIRED,
+                                               .matches = is_host_path,
+                                               .pattern = "^(/|[A-Za-z]:[\\\\/])"},
+                                              {0},
+                                          }};
+static const struct schema named_volume = {
+    .fields = (const struct field[]){
+        {.name = "claimName",
+         .snake = "claim_name",
+         .type = F_STRING,
+         .flags = FIELD_REQUIRED | FIELD_MAX,
+         .max = 253,
+         .matches = is_name,
+         .pattern = NAME_PATTERN},
+        {.name = "createIfNotExists", .snake = "create_if_not_exists", .type = F_BOOL},
+        {.name = "deleteOnSandboxTermination",
+         .snake = "delete_on_sandbox_termination",
+         .type = F_BOOL},
+        {.name = "storageClass", .snake = "storage_class", .type = F_STRING},
+        {.name = "storage", .type = F_STRING, .matches = is_size, .pattern = SIZE_PATTERN},
+        {.name = "accessModes", .snake = "access_modes", .type = F_STRING_LIST},
+        {0},
+    }};
+static const struct schema oss_volume = {
+    .fields = (const struct field[]){
+        {.name = "bucket",
+         .type = F_STRING,
+         .flags = FIELD_REQUIRED | FIELD_MIN | FIELD_MAX,
+         .min = 3,
+         .max = 63},
+        {.name = "endpoint", .type = F_STRING, .flags = FIELD_REQUIRED | FIELD_MIN, .min = 1},
+        {.name = "version", .type = F_STRING, .choices = oss_versions},
+        {.name = "options", .type = F_STRING_LIST},
+        {.name = "accessKeyId",
+         .snake = "access_key_id",
+         .type = F_STRING,
+         .flags = FIELD_REQUIRED | FIELD_MIN,
+         .min = 1},
+        {.name = "accessKeySecret",
+         .snake = "access_key_secret",
+         .type = F_STRING,
+         .flags = FIELD_REQUIRED | FIELD_MIN,
+         .min = 1},
+        {0},
+    }};
+static const struct schema volume = {.fields = (const struct field[]){
+                                         {.name = "name",
+                                          .type = F_STRING,
+                                          .flags = FIELD_REQUIRED | FIELD_MAX,
+                                          .max = 63,
+                                          .matches = is_name,
+                                          .pattern = NAME_PATTERN},
+                                         {.name = "host", .type = F_OBJECT, .sub = &host_volume},
+                                         {.name = "pvc", .type = F_OBJECT, .sub = &named_volume},
+                                         {.name = "ossfs", .type = F_OBJECT, .sub = &oss_volume},
+                                         {.name = "mountPath",
+                                          .snake = "mount_path",
+                                          .type = F_STRING,
+                                          .flags = FIELD_REQUIRED,
+                                          .matches = is_rooted,
+                                          .pattern = "^/.*"},
+                                         {.name = "readOnly", .snake = "read_only", .type = F_BOOL},
+                                         {.name = "subPath", .snake = "sub_path", .type = F_STRING},
+                                         {0},
+                                     }};
+static const struct schema hook = {
+    .is_closed = true,
+    .fields = (const struct field[]){
+        {.name = "command", .type = F_STRING_LIST, .flags = FIELD_REQUIRED | FIELD_MIN, .min = 1},
+        {.name = "timeoutSeconds",
+         .snake = "timeout_seconds",
+         .type = F_INT,
+         .flags = FIELD_MIN | FIELD_MAX,
+         .min = 1,
+         .max = 10800},
+        {0},
+    }};
+static const struct schema periodic = {
+    .is_closed = true,
+    .fields = (const struct field[]){
+        {.name = "name", .type = F_STRING, .flags = FIELD_REQUIRED},
+        {.name = "schedule", .type = F_STRING, .flags = FIELD_REQUIRED | FIELD_MIN, .min = 1},
+        {.name = "command", .type = F_STRING_LIST, .flags = FIELD_REQUIRED | FIELD_MIN, .min = 1},
+        {.name = "timeoutSeconds",
+         .snake = "timeout_seconds",
+         .type = F_INT,
+         .flags = FIELD_MIN | FIELD_MAX,
+         .min = 1,
+         .max = 300},
+        {0},
+    }};
+static const struct schema lifecycle = {
+    .is_closed = true,
+    .fields = (const struct field[]){
+        {.name = "preStart", .snake = "pre_start", .type = F_OBJECT, .sub = &hook},
+        {.name = "periodic", .type = F_LIST, .sub = &periodic},
+        {0},
+    }};
+static const struct schema create_schema = {
+    .fields = (const struct field[]){
+        {.name = "image", .type = F_OBJECT, .sub = &image},
+        {.name = "snapshotId", .snake = "snapshot_id", .type = F_STRING},
+        {.name = "templateId",
+         .snake = "template_id",
+         .type = F_STRING,
+         .flags = FIELD_MIN,
+         .min = 1},
+        {.name = "platform", .type = F_OBJECT, .sub = &platform},
+        {.name = "timeout", .type = F_INT, .flags = FIELD_MIN, .min = 60},
+        {.name = "resourceLimits", .snake = "resource_limits", .type = F_STRING_MAP},
+        {.name = "resourceRequests", .snake = "resource_requests", .type = F_STRING_MAP},
+        {.name = "env", .type = F_NULLABLE_MAP},
+        {.name = "metadata", .type = F_STRING_MAP},
+        {.name = "entrypoint", .type = F_STRING_LIST, .flags = FIELD_MIN, .min = 1},
+        {.name = "networkPolicy", .snake = "network_policy", .type = F_OBJECT, .sub = &policy},
+        {.name = "credentialProxy",
+         .snake = "credential_proxy",
+         .type = F_OBJECT,
+         .sub = &credential_proxy},
+        {.name = "secureAccess", .snake = "secure_access", .type = F_BOOL},
+        {.name = "volumes", .type = F_LIST, .sub = &volume},
+        {.name = "extensions", .type = F_STRING_MAP},
+        {.name = "lifecycle", .type = F_OBJECT, .sub = &lifecycle},
+        {0},
+    }};
+
+static bool is_blank(const char *s) {
+    return !s || !s[strspn(s, " \t\r\n")];
+}
+
+/* Everything that a template brings itself. Sorted: the answer lists offenders in this order. */
+static bool template_conflicts(const json_t *in, json_t *detail) {
+    static const char *const members[] = {"credentialProxy", "entrypoint",       "env",
+                                          "image",           "lifecycle",        "platform",
+                                          "resourceLimits",  "resourceRequests", "secureAccess",
+                                          "snapshotId",      "volumes"};
+    _cleanup_buf_ struct buf b = BUF_INIT(1024);
+
+    for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
+        bool there = json_object_get(in, members[i]) != NULL;
+        if (strcmp(members[i], "snapshotId") == 0)
+            there = !is_blank(json_str(in, members[i]));
+        if (strcmp(members[i], "secureAccess") == 0)
+            there = json_bool(in, members[i], false);
+        if (there)
+            buf_printf(&b, "%s%s", b.len ? ", " : "", members[i]);
+    }
+    if (b.len) {
+        _cleanup_free_ char *text = str_printf("templateId cannot be combined with: %s", b.data);
+        violation_rule(detail, in, text);
+    } else if (!json_object_get(in, "timeout")) {
+        violation_rule(detail, in, "timeout is required with templateId.");
+    }
+    return json_array_size(detail) > 0;
+}
+
+static const char *lifecycle_problem(const json_t *in) {
+    const json_t *l = json_object_get(in, "lifecycle"), *list = json_object_get(l, "periodic"), *p;
+    const json_t *pre = json_object_get(json_object_get(l, "preStart"), "command");
+    size_t i, k;
+
+    if (pre && is_blank(json_string_value(json_array_get(pre, 0))))
+        return "lifecycle.preStart.command[0] must not be blank.";
+    json_array_foreach(list, i, p) {
+        if (is_blank(json_string_value(json_array_get(json_object_get(p, "command"), 0))))
+            return "lifecycle.periodic command[0] must not be blank.";
+        if (is_blank(json_str(p, "name")) || is_blank(json_str(p, "schedule")))
+            return "lifecycle.periodic name and schedule must not be blank.";
+        for (k = 0; k < i; k++)
+            if (str_eq(json_str(json_array_get(list, k), "name"), json_str(p, "name")))
+                return "lifecycle.periodic names must be unique.";
+    }
+    return NULL;
+}
+
+/* The first rule that is broken, or NULL; *ret_template: template mode, nothing else is looked at.
+ */
+static const char *first_broken_rule(const json_t *in, bool *ret_template, json_t *detail) {
+    const json_t *ext = json_object_get(in, "extensions"), *l = json_object_get(in, "lifecycle");
+    bool has_snapshot = !is_blank(json_str(in, "snapshotId"));
+    bool has_image = !is_blank(json_str(json_object_get(in, "image"), "uri"));
+    bool proxied = json_bool(json_object_get(in, "credentialProxy"), "enabled", false);
+
+    if (json_object_get(json_object_get(in, "env"), "OPENSANDBOX_LIFECYCLE"))
+        return "env key OPENSANDBOX_LIFECYCLE is reserved.";
+    *ret_template = !is_blank(json_str(in, "templateId"));
+    if (*ret_template) {
+        template_conflicts(in, detail);
+        return NULL;
+    }
+    if (!is_blank(json_str(ext, "poolRef"))) {
+        if (l)
+            return "lifecycle cannot be used together with poolRef.";
+        return has_snapshot ? "snapshotId cannot be used together with poolRef." : NULL;
+    }
+    if (proxied && !json_object_get(in, "networkPolicy"))
+        return "credentialProxy.enabled requires networkPolicy.";
+    if (has_image == has_snapshot)
+        return "Exactly one of image or snapshotId must be provided.";
+    bool none = str_eq(json_str(ext, "cove.entrypoint"), "none");
+    if (has_image && !none && json_array_size(json_object_get(in, "entrypoint")) == 0)
+        return "entrypoint is required when image is provided.";
+    if (!json_object_get(in, "resourceLimits"))
+        return "resourceLimits is required.";
+    return lifecycle_problem(in);
+}
+
+static int take_volumes(const json_t *list, struct create_request *rq) {
+    const json_t *v;
+    size_t i;
+
+    if (json_array_size(list) == 0)
+        return 0;
+    rq->volumes = calloc(json_array_size(list), sizeof *rq->volumes);
+    if (!rq->volumes)
+        return -1;
+    json_array_foreach(list, i, v) {
+        struct volume_request *to = &rq->volumes[rq->n_volumes++];
+        const json_t *host = json_object_get(v, "host");
+        bool pvc = json_object_get(v, "pvc"), oss = json_object_get(v, "ossfs");
+        const char *sub = json_str(v, "subPath");
+
+        to->n_backends = (host != NULL) + pvc + oss;
+        to->kind = host ? VOLUME_HOST : pvc ? VOLUME_NAMED : VOLUME_OSS;
+        to->read_only = json_bool(v, "readOnly", false);
+        to->name = strdup(json_str(v, "name"));
+        to->mount_path = strdup(json_str(v, "mountPath"));
+        to->host_path = strdup(host ? json_str(host, "path") : "");
+        to->sub_path = sub ? strdup(sub) : NULL;
+        if (!to->name || !to->mount_path || !to->host_path || (sub && !to->sub_path))
+            return -1;
+    }
+    return 0;
+}
+
+static int take_lists(const json_t *in, struct create_request *rq) {
+    const json_t *env = json_object_get(in, "env"), *words = json_object_get(in, "entrypoint");
+    const char *key;
+    json_t *v;
+    size_t i;
+
+    json_array_foreach(words, i, v) {
+        if (strv_add(&rq->entrypoint, json_string_value(v)) < 0)
+            return -1;
+    }
+    json_object_foreach((json_t *)env, key, v) {
+        if (json_is_string(v) && strv_addf(&rq->env, "%s=%s", key, json_string_value(v)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int translate(const json_t *in, struct create_request *rq) {
+    const json_t *os = json_object_get(in, "platform");
+    const char *uri = json_str(json_object_get(in, "image"), "uri");
+
+    rq->timeout_s = json_int(in, "timeout", 0);
+    rq->metadata = json_incref(json_object_get(in, "metadata"));
+    rq->extensions = json_incref(json_object_get(in, "extensions"));
+    rq->limits = json_incref(json_object_get(in, "resourceLimits"));
+    rq->no_entrypoint = str_eq(json_str(rq->extensions, "cove.entrypoint"), "none");
+    rq->has_template = !is_blank(json_str(in, "templateId"));
+    rq->has_snapshot = !is_blank(json_str(in, "snapshotId"));
+    rq->has_lifecycle = json_object_get(in, "lifecycle") != NULL;
+    rq->has_policy = json_object_get(in, "networkPolicy") != NULL;
+    rq->secure_access = json_bool(in, "secureAccess", false);
+    if (uri && !(rq->image = strdup(uri)))
+        return -1;
+    if (os &&
+        (!(rq->os = strdup(json_str(os, "os"))) || !(rq->arch = strdup(json_str(os, "arch")))))
+        return -1;
+    return take_lists(in, rq) < 0 ? -1 : take_volumes(json_object_get(in, "volumes"), rq);
+}
+
+bool parse_create(const char *data, size_t len, struct create_request *ret, json_t *detail) {
+    struct create_request rq = {0};
+    bool is_template = false;
+
+    _cleanup_json_ json_t *in = schema_check_body(&create_schema, data, len, detail);
+    if (!in)
+        return false;
+    const char *problem = first_broken_rule(in, &is_template, detail);
+    if (problem)
+        violation_rule(detail, in, problem);
+    if (json_array_size(detail) > 0)
+        return false;
+    if (translate(in, &rq) < 0) {
+        create_request_done(&rq);
+        violation_rule(detail, in, "out of memory");
+        return false;
+    }
+    *ret = rq;
+    return true;
+}

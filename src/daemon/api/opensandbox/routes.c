@@ -1,0 +1,279 @@
+/*
+ * The route tables of the lifecycle API and the way of a request through them: request id, CORS,
+ * API key, router, handler. Owns struct api. Loop thread.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "daemon/api/auth.h"
+#include "daemon/api/opensandbox/dialect.h"
+
+#define UPSTREAM_IDLE_MAX 32
+#define UPSTREAM_IDLE_MS 30000
+
+/* A route's handler gets (request, match, xch); ours get one struct call. */
+#define HANDLER(name)                                                                \
+    static void at_##name(struct h1_req *r, const struct route_match *m, void *ud) { \
+        name(&(struct call){.x = ud, .m = m});                                       \
+    }
+HANDLER(op_create)
+HANDLER(op_list)
+HANDLER(op_get)
+HANDLER(op_delete)
+HANDLER(op_patch_metadata)
+HANDLER(op_pause)
+HANDLER(op_resume)
+HANDLER(op_renew)
+HANDLER(op_endpoint)
+HANDLER(op_proxy)
+HANDLER(op_logs)
+HANDLER(op_inspect)
+HANDLER(op_events)
+HANDLER(op_summary)
+HANDLER(op_snapshot_create)
+HANDLER(op_snapshot_any)
+HANDLER(op_pool_create)
+HANDLER(op_pool_update)
+HANDLER(op_pool_any)
+HANDLER(op_template_create)
+HANDLER(op_template_any)
+HANDLER(op_network_policy)
+HANDLER(op_metrics_event)
+HANDLER(op_health)
+HANDLER(op_version)
+HANDLER(op_capabilities)
+
+/* Served bare and under /v1. */
+static const struct route both_routes[] = {
+    {"POST", "/sandboxes", at_op_create},
+    {"GET", "/sandboxes", at_op_list},
+    {"GET", "/sandboxes/{id}", at_op_get},
+    {"DELETE", "/sandboxes/{id}", at_op_delete},
+    {"PATCH", "/sandboxes/{id}/metadata", at_op_patch_metadata},
+    {"POST", "/sandboxes/{id}/pause", at_op_pause},
+    {"POST", "/sandboxes/{id}/resume", at_op_resume},
+    {"POST", "/sandboxes/{id}/renew-expiration", at_op_renew},
+    {"POST", "/sandboxes/{id}/snapshots", at_op_snapshot_create},
+    {"GET", "/snapshots", at_op_snapshot_any},
+    {"GET", "/snapshots/{id}", at_op_snapshot_any},
+    {"DELETE", "/snapshots/{id}", at_op_snapshot_any},
+    {"GET", "/sandboxes/{id}/endpoints/{port}", at_op_endpoint},
+    {"GET", "/sandboxes/{id}/diagnostics/logs", at_op_logs},
+    {"GET", "/sandboxes/{id}/diagnostics/inspect", at_op_inspect},
+    {"GET", "/sandboxes/{id}/diagnostics/events", at_op_events},
+    {"GET", "/sandboxes/{id}/diagnostics/summary", at_op_summary},
+    {"POST", "/pools", at_op_pool_create},
+    {"GET", "/pools", at_op_pool_any},
+    {"GET", "/pools/{name}", at_op_pool_any},
+    {"PUT", "/pools/{name}", at_op_pool_update},
+    {"DELETE", "/pools/{name}", at_op_pool_any},
+    {"*", "/sandboxes/{id}/proxy/{port}", at_op_proxy},
+    {"*", "/sandboxes/{id}/proxy/{port}/{rest...}", at_op_proxy},
+    {"GET", "/sandboxes/{id}/networkpolicy", at_op_network_policy},
+    {"PUT", "/sandboxes/{id}/networkpolicy", at_op_network_policy},
+    {"PATCH", "/sandboxes/{id}/networkpolicy", at_op_network_policy},
+    {"DELETE", "/sandboxes/{id}/networkpolicy", at_op_network_policy},
+    {"POST", "/templates", at_op_template_create},
+    {"GET", "/templates", at_op_template_any},
+    {"GET", "/templates/{id}", at_op_template_any},
+    {"DELETE", "/templates/{id}", at_op_template_any},
+    {NULL},
+};
+static const struct route bare_routes[] = {
+    {"GET", "/health", at_op_health},
+    {"GET", "/version", at_op_version},
+    {NULL},
+};
+static const struct route v1_routes[] = {
+    {"POST", "/metrics/events", at_op_metrics_event},
+    {"GET", "/capabilities", at_op_capabilities},
+    {NULL},
+};
+
+/* ---- struct api ---- */
+
+static char *copy_text(const char *s) {
+    return str_is_empty(s) || !s[strspn(s, " \t")] ? NULL : strdup(s);
+}
+
+int api_set_key(struct api *a, const char *key) {
+    char *copy = copy_text(key);
+
+    if (!copy && !str_is_empty(key) && key[strspn(key, " \t")])
+        return -ENOMEM;
+    if (a->key)
+        explicit_bzero(a->key, strlen(a->key));
+    free(a->key);
+    a->key = copy;
+    return 0;
+}
+
+int api_new(const struct api_opts *o, struct api **ret) {
+    struct api *a = calloc(1, sizeof *a);
+    int r;
+
+    if (!a)
+        return -ENOMEM;
+    a->o = *o;
+    a->o.api_key = NULL;
+    a->eip = copy_text(o->eip);
+    a->host = str_is_empty(o->host) ? NULL : strdup(o->host);
+    a->pool = h1_pool_new(o->loop, UPSTREAM_IDLE_MAX, UPSTREAM_IDLE_MS);
+    if (!a->pool || (r = api_set_key(a, o->api_key)) < 0) {
+        r = -ENOMEM;
+    } else if ((r = router_new(both_routes, &a->both)) == 0 &&
+               (r = router_new(bare_routes, &a->bare)) == 0) {
+        r = router_new(v1_routes, &a->v1);
+    }
+    if (r < 0) {
+        api_free(a);
+        return r;
+    }
+    *ret = a;
+    return 0;
+}
+
+void api_free(struct api *a) {
+    if (!a)
+        return;
+    if (a->both)
+        router_free(a->both);
+    if (a->bare)
+        router_free(a->bare);
+    if (a->v1)
+        router_free(a->v1);
+    if (a->pool)
+        h1_pool_free(a->pool);
+    api_set_key(a, NULL);
+    free(a->eip);
+    free(a->host);
+    free(a);
+}
+
+/* ---- one request ---- */
+
+static bool is_preflight(const struct h1_req *r) {
+    return strcmp(h1_req_method(r), "OPTIONS") == 0 && h1_req_header(r, "Origin") &&
+           h1_req_header(r, "Access-Control-Request-Method");
+}
+
+static void answer_preflight(struct xch *x) {
+    const char *asked = h1_req_header(x->req, "Access-Control-Request-Headers");
+
+    x->extra[x->n_extra++] = (struct h1_header){"Access-Control-Allow-Methods",
+                                                "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"};
+    x->extra[x->n_extra++] = (struct h1_header){"Access-Control-Max-Age", "600"};
+    if (asked)
+        x->extra[x->n_extra++] = (struct h1_header){"Access-Control-Allow-Headers", asked};
+    xch_respond(x, 200, "text/plain; charset=utf-8", "OK", 2);
+}
+
+/* false: answered. The Unix socket's permissions are its authentication. */
+static bool may_ask(struct xch *x) {
+    if (x->is_local || auth_is_exempt(h1_req_path(x->req)))
+        return true;
+    switch (auth_check(x->api->key, h1_req_header(x->req, "OPEN-SANDBOX-API-KEY"))) {
+    case AUTH_OK:
+        return true;
+    case AUTH_MISSING:
+        xch_error(x, 401, "MISSING_API_KEY",
+                  "Authentication credentials are missing. Send OPEN-SANDBOX-API-KEY.");
+        return false;
+    default:
+        xch_error(x, 401, "INVALID_API_KEY", "Authentication credentials are invalid.");
+        return false;
+    }
+}
+
+static enum route_result find(const struct xch *x, const char *path, const struct route **ret,
+                              struct route_match *m, char **allow) {
+    const struct api *a = x->api;
+    enum route_result r =
+        router_find(x->is_v1 ? a->v1 : a->bare, h1_req_method(x->req), path, ret, m, allow);
+
+    return r == ROUTE_NOT_FOUND ? router_find(a->both, h1_req_method(x->req), path, ret, m, allow)
+                                : r;
+}
+
+/* A path that exists without its last '/' is shown the way; true: answered. */
+static bool redirect_slash(struct xch *x, const char *path) {
+    const struct route *route;
+    struct route_match m = {0};
+    size_t n = strlen(path);
+    char *allow = NULL;
+
+    if (n < 2 || path[n - 1] != '/')
+        return false;
+    _cleanup_free_ char *cut = str_ndup(path, n - 1);
+    enum route_result r = cut ? find(x, cut, &route, &m, &allow) : ROUTE_NOT_FOUND;
+    free(allow);
+    if (r != ROUTE_OK && r != ROUTE_BAD_METHOD)
+        return false;
+    if (r == ROUTE_OK)
+        route_match_done(&m);
+    const char *query = h1_req_query(x->req);
+    x->extra_text =
+        str_printf("%s%s%s%s", x->is_v1 ? "/v1" : "", cut, query ? "?" : "", query ? query : "");
+    if (x->extra_text)
+        x->extra[x->n_extra++] = (struct h1_header){"Location", x->extra_text};
+    xch_empty(x, 307);
+    return true;
+}
+
+static void dispatch(struct xch *x) {
+    const char *path = h1_req_path(x->req);
+    const struct route *route;
+    struct route_match m = {0};
+    char *allow = NULL;
+
+    x->is_v1 = str_starts(path, "/v1/");
+    if (x->is_v1)
+        path += 3;
+    switch (find(x, path, &route, &m, &allow)) {
+    case ROUTE_OK:
+        route->handler(x->req, &m, x);
+        route_match_done(&m);
+        return;
+    case ROUTE_BAD_METHOD:
+        x->extra_text = allow;
+        x->extra[x->n_extra++] = (struct h1_header){"Allow", allow ? allow : ""};
+        xch_error_detail(x, 405, CODE_BAD_METHOD, "Method Not Allowed");
+        return;
+    case ROUTE_BAD_PATH:
+        xch_error_detail(x, 400, CODE_UNKNOWN, "The path has a bad percent escape.");
+        return;
+    case ROUTE_NOT_FOUND:
+        if (!redirect_slash(x, path))
+            xch_error_detail(x, 404, CODE_NOT_FOUND, "Not Found");
+    }
+}
+
+void api_on_request(struct h1_req *r, void *ud) {
+    struct xch *x = xch_new(ud, r);
+
+    if (!x)
+        return;
+    xch_hold(x);
+    if (is_preflight(r))
+        answer_preflight(x);
+    else if (may_ask(x))
+        dispatch(x);
+    xch_release(x);
+}
+
+void api_on_done(const struct h1_req *r, int status, uint64_t body_bytes_out, int64_t duration_us,
+                 void *ud) {
+    const struct xch *x = h1_req_data(r);
+    char peer[64];
+    int port;
+
+    if (!log_is_on(LOG_INFO))
+        return;
+    h1_req_peer(r, peer, sizeof peer, &port);
+    log_info("request", LOG_REQ(x ? x->request_id : "-"), LOG_STR("peer", peer),
+             LOG_STR("method", h1_req_method(r)), LOG_STR("path", h1_req_path(r)),
+             LOG_INT("status", status), LOG_INT("bytes", body_bytes_out),
+             LOG_INT("us", duration_us));
+}

@@ -1,0 +1,66 @@
+/*
+ * Checks JSON bodies and query values against tables of fields and collects what is wrong in the
+ * shape that clients of this API know (a `detail` list of {type, loc, msg, input[, ctx]}). Input
+ * may use camelCase or snake_case names and lenient scalars; the result has the camelCase names,
+ * real types and no nulls. Pure functions; any thread.
+ */
+#pragma once
+
+#include "base/json.h"
+
+enum field_type {
+    F_STRING,
+    F_INT,
+    F_BOOL,
+    F_TIME,   /* RFC 3339 text -> integer, microseconds since 1970 */
+    F_OBJECT, /* by `sub`; any object when that is NULL */
+    F_LIST,   /* of objects by `sub` */
+    F_STRING_LIST,
+    F_STRING_MAP,   /* text -> text */
+    F_NULLABLE_MAP, /* text -> text or null; nulls are kept */
+};
+
+enum { FIELD_REQUIRED = 1, FIELD_MIN = 2, FIELD_MAX = 4 };
+
+struct schema;
+struct field {
+    const char *name;  /* camelCase; NULL ends the table */
+    const char *snake; /* other accepted spelling, or NULL */
+    enum field_type type;
+    unsigned flags;
+    int64_t min, max;    /* value, text length or number of elements, as flags say */
+    const char *pattern; /* shown when `matches` says no */
+    bool (*matches)(const char *s);
+    const char *const *choices; /* F_STRING: NULL-terminated */
+    const struct schema *sub;
+};
+struct schema {
+    const struct field *fields;
+    bool is_closed; /* unknown members are refused */
+};
+
+/* One more violation. loc: borrowed array. input, ctx (owned) may be NULL. */
+void violation_add(json_t *detail, const char *type, const json_t *loc, const char *msg,
+                   const json_t *input, json_t *ctx);
+/* A rule across fields: type value_error, loc ["body"]. */
+void violation_rule(json_t *detail, const json_t *input, const char *text);
+/*
+ * New object with what was understood. Violations are appended to detail (an array); when it grew
+ * the result must not be used. NULL when the input is no object.
+ */
+json_t *schema_check(const struct schema *s, const json_t *in, const json_t *loc, json_t *detail);
+/* Parses and checks a body: ["body"] is the location. NULL with at least one violation. */
+json_t *schema_check_body(const struct schema *s, const char *data, size_t len, json_t *detail);
+/* The parse alone, for bodies that are no objects. */
+json_t *schema_parse_body(const char *data, size_t len, json_t *detail);
+
+/* Text values of queries and paths. where: "query" or "path". text NULL = absent: dflt. */
+int64_t param_int(const char *where, const char *name, const char *text, int64_t dflt, int64_t min,
+                  int64_t max, json_t *detail);
+bool param_bool(const char *where, const char *name, const char *text, bool dflt, json_t *detail);
+
+/* Lenient scalars; -EINVAL. */
+int lenient_bool(const char *s, bool *ret);
+int lenient_int(const char *s, int64_t *ret);
+/* "body.volumes.0.name: Field required", of the first violation; malloc'd. */
+char *violations_line(const json_t *detail);
