@@ -1,0 +1,53 @@
+/* Process limits, directories, the service manager (see setup.h). Loop thread, before and while
+ * serving. */
+#include "daemon/setup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/path.h"
+
+void setup_limits(void) {
+    struct rlimit l;
+
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
+        l.rlim_cur = l.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &l) < 0)
+            log_warn("the limit of open files stays low", LOG_INT("limit", l.rlim_cur));
+    }
+    mallopt(
+        M_ARENA_MAX,
+        2); /* workers wait for the kernel most of the time: an arena each would only cost memory */
+}
+
+int setup_directories(const struct config *c, struct err *err) {
+    const char *const dirs[] = {c->state_dir, c->run_dir};
+
+    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+        int r = path_mkdirs_at(AT_FDCWD, dirs[i], 0711);
+        if (r < 0)
+            return err_sys(err, r, "directory %s", dirs[i]);
+    }
+    return 0;
+}
+
+void notify_manager(const char *state) {
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+
+    if (str_is_empty(path) || !str_copy(to.sun_path, sizeof to.sun_path, path))
+        return;
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
+    if (path[0] == '@')
+        to.sun_path[0] = '\0'; /* the abstract namespace */
+    else
+        len++;
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&to, len) < 0)
+        log_debug("the service manager cannot be reached");
+}
