@@ -50,7 +50,7 @@ struct image_layer {
 struct image {
     char id[65];                /* sha256 of the configuration, hex */
     char *reference;            /* the name it was found by */
-    struct image_layer *layers; /* in overlay order: layers[0] is the uppermost */
+    struct image_layer *layers; /* in overlay order: layers[0] is the uppermost; none twice */
     size_t n_layers;
     struct strv env; /* "K=V" */
     struct strv entrypoint, cmd;

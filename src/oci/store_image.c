@@ -145,13 +145,28 @@ int image_check_config(const json_t *config, json_t **ret, struct err *err) {
     return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
+/* An image's variables without those that are no assignments. */
+static json_t *pick_env(const json_t *env) {
+    json_t *out = json_array(), *v;
+    size_t i;
+
+    json_array_foreach(env, i, v) {
+        const char *s = json_string_value(v);
+        if (s && *s != '=' && strchr(s, '='))
+            json_array_append(out, v);
+    }
+    return out;
+}
+
 /* What of an image's own configuration is used: our keys, where their values make sense. */
 static json_t *pick_config(const json_t *config) {
     json_t *out = json_object();
 
     for (size_t i = 0; out && i < ARRAY_SIZE(config_keys); i++) {
         json_t *v = json_object_get(config, config_keys[i]);
-        if (v && check_config_value(config_keys[i], v, NULL) == 0)
+        if (json_is_array(v) && str_eq(config_keys[i], "Env"))
+            json_object_set_new(out, config_keys[i], pick_env(v));
+        else if (v && check_config_value(config_keys[i], v, NULL) == 0)
             json_object_set(out, config_keys[i], v);
     }
     return out;
@@ -298,26 +313,40 @@ static char *dup_or_empty(const json_t *obj, const char *key) {
     return strdup(s ? s : "");
 }
 
-/* Turns the order around: the record has the lowest layer first, overlayfs wants the uppermost. */
+static bool has_layer(const struct image *img, const char *name) {
+    for (size_t i = 0; i < img->n_layers; i++)
+        if (str_eq(img->layers[i].name, name))
+            return true;
+    return false;
+}
+
+/*
+ * Turns the order around: the record has the lowest layer first, overlayfs wants the uppermost. A
+ * layer that comes twice (old images repeat an empty one) is kept at its upper place only:
+ * overlayfs takes no directory twice, and what the lower one shows or hides is shown or hidden by
+ * the upper one as well.
+ */
 static int fill_layers(struct store *s, const json_t *layers, struct image *img) {
     size_t n = json_array_size(layers);
 
-    if (n > LAYERS_MAX)
+    if (n == 0 || n > LAYERS_MAX)
         return -EBADMSG;
-    img->layers = calloc(n ? n : 1, sizeof *img->layers);
+    img->layers = calloc(n, sizeof *img->layers);
     if (!img->layers)
         return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        const char *name = json_string_value(json_array_get(layers, n - 1 - i));
-        struct image_layer *l = &img->layers[i];
+    for (size_t i = n; i-- > 0;) {
+        const char *name = json_string_value(json_array_get(layers, i));
+        struct image_layer *l = &img->layers[img->n_layers];
         if (!layer_name_is_valid(name) || !layer_exists(s, name))
             return -EBADMSG;
+        if (has_layer(img, name))
+            continue;
         str_copy(l->name, sizeof l->name, name);
         layer_link(name, l->link);
         l->path = str_printf("%s/layers/%s/fs", s->path, name);
         if (!l->path)
             return -ENOMEM;
-        img->n_layers = i + 1;
+        img->n_layers++;
     }
     return 0;
 }

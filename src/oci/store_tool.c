@@ -54,8 +54,9 @@ static int do_import(struct store *s, char **argv, int n, struct err *err) {
 
     o.reference = argv[0];
     o.progress = getenv("PROGRESS") ? show_progress : NULL;
-    if (fcntl(3, F_GETFD) >= 0 && getenv("CANCEL"))
-        o.cancel_fd = 3;
+    uint64_t cancel;
+    if (getenv("CANCEL") && str_to_u64(getenv("CANCEL"), &cancel) == 0)
+        o.cancel_fd = (int)cancel;
     for (size_t i = 0; n > 2 && i < ARRAY_SIZE(formats); i++)
         if (str_eq(argv[2], formats[i]))
             o.format = (enum store_format)i;
