@@ -63,6 +63,7 @@ static int on_head_end(llhttp_t *l) {
     p->head_done = true;
     p->status = l->status_code;
     p->length = -1;
+    p->is_chunked = l->flags & F_CHUNKED;
     if (l->flags & F_CONTENT_LENGTH)
         p->length = l->content_length > INT64_MAX ? INT64_MAX : (int64_t)l->content_length;
     p->until_close = !has_no_body(p) && llhttp_message_needs_eof(l);
@@ -72,6 +73,8 @@ static int on_head_end(llhttp_t *l) {
 static int on_piece(llhttp_t *l, const char *s, size_t n) {
     struct h1_response *p = self(l);
 
+    if (n == 0) /* resumed without new bytes */
+        return 0;
     p->piece = s;
     p->piece_len = n;
     return HPE_PAUSED;
@@ -179,6 +182,8 @@ static int check_framing(const struct h1_response *p, struct err *err) {
     if (p->parser.http_major != 1 || p->parser.http_minor > 1)
         return err_set(err, -EBADMSG, "the response is not HTTP/1.0 or 1.1");
     for (size_t i = 0; i < p->n_headers; i++) {
+        if (!*p->headers[i].name)
+            return err_set(err, -EBADMSG, "the response has a header without a name");
         lengths += str_ieq(p->headers[i].name, "Content-Length");
         if (!str_ieq(p->headers[i].name, "Transfer-Encoding"))
             continue;
@@ -188,6 +193,8 @@ static int check_framing(const struct h1_response *p, struct err *err) {
     }
     if (lengths > 1 || codings > 1 || (lengths && codings))
         return err_set(err, -EBADMSG, "the response states its length more than once");
+    if ((codings > 0) != p->is_chunked) /* blanks that one of us trims and the other does not */
+        return err_set(err, -EBADMSG, "the transfer coding of the response is malformed");
     if (codings && p->parser.http_minor == 0)
         return err_set(err, -EBADMSG, "the response is HTTP/1.0 and chunked");
     if (p->length == INT64_MAX)

@@ -25,7 +25,7 @@ struct h1_response {
     llhttp_t parser;
     bool is_head_request, accept_upgrade;
     enum { RESPONSE_IN_HEAD, RESPONSE_IN_BODY, RESPONSE_DONE } phase;
-    bool head_done, ended, until_close, keep_alive;
+    bool head_done, ended, until_close, keep_alive, is_chunked;
     /* scanner of the raw head */
     size_t head_bytes, line_bytes;
     char last;
