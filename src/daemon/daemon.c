@@ -17,6 +17,7 @@
 #include "base/path.h"
 #include "daemon/api/api.h"
 #include "daemon/drivers.h"
+#include "daemon/images/images.h"
 #include "daemon/private.h"
 #include "daemon/setup.h"
 #include "net/h1_server.h"
@@ -31,6 +32,7 @@ struct daemon {
     struct driver *driver;
     struct statedb *db;
     struct service *service;
+    struct images *images;
     struct api *api;
     struct h1_server *server;
     char *socket_path;
@@ -58,6 +60,8 @@ static void dispose(struct daemon *d) {
         d->driver->ops->free(d->driver);
     d->service = NULL;
     d->driver = NULL;
+    images_close(d->images);
+    d->images = NULL;
     close_handle((uv_handle_t *)&d->term);
     close_handle((uv_handle_t *)&d->intr);
     close_handle((uv_handle_t *)&d->hup);
@@ -208,7 +212,12 @@ static int open_state(struct daemon *d, struct err *err) {
         .allowed_host_paths = (const char *const *)d->c->allowed_host_paths.v,
         .no_access_token = !d->c->access_token,
     };
-    return service_open(&so, &d->service, err);
+    if ((r = service_open(&so, &d->service, err)) < 0)
+        return r;
+    _cleanup_free_ char *store =
+        d->c->store_dir ? strdup(d->c->store_dir) : path_join(d->c->state_dir, "store");
+    return store ? images_open(store, d->service, &d->images, err)
+                 : err_set(err, -ENOMEM, "out of memory");
 }
 
 /* TCP only with a key, or when running without one was acknowledged. */
@@ -246,6 +255,7 @@ static int open_server(struct daemon *d, struct err *err) {
     struct api_opts ao = {
         .loop = &d->loop,
         .service = d->service,
+        .images = d->images,
         .api_key = c->api_key,
         .eip = c->eip,
         .host = wants_tcp(d) ? c->host : "",

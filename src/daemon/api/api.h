@@ -11,11 +11,11 @@ struct api;
 
 struct api_opts {
     uv_loop_t *loop;
-    struct service *service;    /* borrowed; may be closed only after api_free */
-    struct image_store *images; /* borrowed; NULL = no image routes */
-    const char *api_key;        /* NULL or blank = none; copied; secret */
-    const char *eip;            /* configured public host, used as it is; NULL = none */
-    const char *host;           /* listening address of the TCP side, "" = no TCP side */
+    struct service *service; /* borrowed; may be closed only after api_free */
+    struct images *images;   /* borrowed; NULL = images cannot be managed here */
+    const char *api_key;     /* NULL or blank = none; copied; secret */
+    const char *eip;         /* configured public host, used as it is; NULL = none */
+    const char *host;        /* listening address of the TCP side, "" = no TCP side */
     uint16_t port;
     size_t max_body; /* control bodies; 0 = 1 MiB */
 };

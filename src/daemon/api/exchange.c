@@ -62,6 +62,11 @@ struct xch *xch_new(struct api *a, struct h1_req *r) {
     return x;
 }
 
+void xch_take_events(struct xch *x) {
+    if (x->req)
+        h1_req_set_ops(x->req, &ops, x);
+}
+
 void xch_hold(struct xch *x) {
     x->refs++;
 }

@@ -37,6 +37,8 @@ struct xch {
 };
 
 struct xch *xch_new(struct api *a, struct h1_req *r); /* NULL: answered already */
+/* Makes the exchange the owner of the request's events again, after a handler had set its own. */
+void xch_take_events(struct xch *x);
 void xch_hold(struct xch *x);
 void xch_release(struct xch *x);
 

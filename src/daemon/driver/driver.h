@@ -102,6 +102,8 @@ struct driver_ops {
     json_t *(*capabilities)(struct driver *d);
     /* Is the image there, or can it be had? Before create, to give a 4xx early. */
     int (*check_image)(struct driver *d, const char *image, struct err *err);
+    /* Names of layers of the image store that existing sandboxes stand on, appended to *ret. NULL: the driver uses none. */
+    int (*layers_in_use)(struct driver *d, struct strv *ret);
     /* Start-up reconciliation: `known` = ids that the store has acknowledged (NULL-terminated). Everything else of this
      * driver is removed, half-made ones included; known ones that live are adopted. */
     int (*recover)(struct driver *d, const char *const *known, struct err *err);

@@ -74,6 +74,10 @@ void service_submit(struct service *s, struct job *j) {
     work_submit(s->pool, j);
 }
 
+void service_post(struct service *s, struct job *j) {
+    work_post(s->pool, j);
+}
+
 void service_close(struct service *s) {
     if (!s)
         return;

@@ -168,7 +168,10 @@ void service_patch_metadata(struct service *s, const char *id, const json_t *pat
 typedef void (*text_cb)(enum fault f, const struct err *err, const char *text, void *ud);
 void service_logs(struct service *s, const char *id, unsigned tail, text_cb cb, void *ud);
 
-/* Blocking work of a dialect that belongs to no sandbox (image imports): run on a worker, done on
- * the loop. */
+/*
+ * Blocking work that belongs to no sandbox (image imports): run on a worker, then done on the loop.
+ * post brings a job from any thread to the loop (only `done` is called).
+ */
 struct job;
 void service_submit(struct service *s, struct job *j);
+void service_post(struct service *s, struct job *j);

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "daemon/api/auth.h"
+#include "daemon/api/cove/images.h"
 #include "daemon/api/opensandbox/dialect.h"
 
 #define UPSTREAM_IDLE_MAX 32
@@ -44,6 +45,16 @@ HANDLER(op_metrics_event)
 HANDLER(op_health)
 HANDLER(op_version)
 HANDLER(op_capabilities)
+
+static void at_images_list(struct h1_req *r, const struct route_match *m, void *ud) {
+    cove_images_list(ud);
+}
+static void at_images_import(struct h1_req *r, const struct route_match *m, void *ud) {
+    cove_images_import(ud);
+}
+static void at_images_remove(struct h1_req *r, const struct route_match *m, void *ud) {
+    cove_images_remove(ud, m->params[0]);
+}
 
 /* Served bare and under /v1. */
 static const struct route both_routes[] = {
@@ -89,6 +100,9 @@ static const struct route bare_routes[] = {
 static const struct route v1_routes[] = {
     {"POST", "/metrics/events", at_op_metrics_event},
     {"GET", "/capabilities", at_op_capabilities},
+    {"GET", "/images", at_images_list},
+    {"POST", "/images", at_images_import},
+    {"DELETE", "/images/{name...}", at_images_remove},
     {NULL},
 };
 

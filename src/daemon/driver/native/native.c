@@ -133,6 +133,19 @@ static int op_list(struct driver *d, struct instance_info **ret, size_t *ret_n, 
     return 0;
 }
 
+static int op_layers_in_use(struct driver *d, struct strv *ret) {
+    struct native *n = native_of(d);
+    size_t at = 0;
+    void *value;
+    int r = 0;
+
+    pthread_mutex_lock(&n->lock);
+    while (r == 0 && map_next(n->boxes, &at, NULL, &value))
+        r = strv_copy(ret, (const char *const *)((const struct box *)value)->layers.v);
+    pthread_mutex_unlock(&n->lock);
+    return r;
+}
+
 static int op_address(struct driver *d, const char *id, uint16_t port, struct sock_addr *ret) {
     struct native *n = native_of(d);
     int r = -ENOENT;
@@ -241,6 +254,7 @@ const struct driver_ops native_ops = {
     .resume = op_resume,
     .inspect = op_inspect,
     .list = op_list,
+    .layers_in_use = op_layers_in_use,
     .address = op_address,
     .logs = op_logs,
     .capabilities = op_capabilities,
