@@ -21,7 +21,7 @@ int cmd_exec(const struct args *a) {
     _cleanup_free_ char *id = c ? resolve_sandbox(a, c, a->words[0]) : NULL;
     if (!id)
         return EXIT_COVE;
-    signals_setup();
+    signals_setup(2); /* the first goes to the command, the second kills it, the third is for us */
     signals_interrupt(c);
     const struct stream_opts o = {
         .args = a, .argv = a->words + first, .cwd = cwd, .forward_signals = true};

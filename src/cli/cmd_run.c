@@ -79,7 +79,7 @@ int cmd_run(const struct args *a) {
         return fail_err(a, EXIT_COVE, &err);
     struct cove_client *c = NULL;
     struct cove_private_daemon *own = NULL;
-    signals_setup();
+    signals_setup(1);
     progress_begin("Starting a private daemon");
     status = find_daemon(a, &c, &own);
     progress_end();

@@ -23,23 +23,22 @@ void help_overview(FILE *out) {
           out);
 }
 
-/* Words of `text` in lines of HELP_WIDTH, the first one starting at `column`. */
-static void print_wrapped(FILE *out, const char *text, size_t column) {
-    size_t at = column;
+/* Words of `text` in lines of HELP_WIDTH, the first one starting at HELP_COLUMN. */
+static void print_wrapped(FILE *out, const char *text) {
+    size_t at = HELP_COLUMN;
     while (*text) {
         size_t n = strcspn(text, " ");
-        if (at + n > HELP_WIDTH && at > HELP_COLUMN) {
+        if (at == HELP_COLUMN) {
+            at += n;
+        } else if (at + 1 + n > HELP_WIDTH) {
             fprintf(out, "\n%*s", HELP_COLUMN, "");
-            at = HELP_COLUMN;
+            at = HELP_COLUMN + n;
+        } else {
+            fputc(' ', out);
+            at += n + 1;
         }
         fprintf(out, "%.*s", (int)n, text);
-        at += n;
-        text += n;
-        if (*text == ' ') {
-            fputc(' ', out);
-            at++;
-            text++;
-        }
+        text += n + (text[n] == ' ');
     }
     fputc('\n', out);
 }
@@ -55,7 +54,7 @@ static void print_option(FILE *out, enum option_id id) {
         fprintf(out, "%s\n%*s", left, HELP_COLUMN, "");
     else
         fprintf(out, "%-*s", HELP_COLUMN, left);
-    print_wrapped(out, d->help, HELP_COLUMN);
+    print_wrapped(out, d->help);
 }
 
 static void print_options(FILE *out, const enum option_id *ids) {

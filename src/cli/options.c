@@ -123,20 +123,37 @@ static void parser_build(struct parser *p, bool stop_at_word) {
     }
 }
 
-/* The known option that is nearest to a misspelt one: same beginning, or at most two letters
- * differ. */
+/* Letters to change, add, drop or swap to get from one word to the other; words longer than 31 are
+ * far from all. */
+static size_t distance(const char *a, size_t na, const char *b) {
+    size_t nb = strlen(b), d[32][32];
+    if (na > 31 || nb > 31)
+        return SIZE_MAX;
+    for (size_t i = 0; i <= na; i++) {
+        for (size_t k = 0; k <= nb; k++) {
+            if (i == 0 || k == 0) {
+                d[i][k] = i + k;
+                continue;
+            }
+            size_t change = d[i - 1][k - 1] + (a[i - 1] != b[k - 1]);
+            d[i][k] = MIN(MIN(d[i - 1][k], d[i][k - 1]) + 1, change);
+            if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
+                d[i][k] = MIN(d[i][k], d[i - 2][k - 2] + 1);
+        }
+    }
+    return d[na][nb];
+}
+
+/* Near enough to be meant: one slip in a short word, two in a longer one. */
+static bool is_near(const char *given, size_t len, const char *name) {
+    return distance(given, len, name) <= (len > 4 ? 2 : 1);
+}
+
 static const char *nearest_option(const struct parser *p, const char *name) {
     size_t len = strcspn(name, "=");
-    for (size_t i = 0; i < p->n; i++) {
-        const char *d = option_defs[p->ids[i]].name;
-        size_t dl = strlen(d), same = 0;
-        if (len >= 3 && strncmp(d, name, MIN(len, dl)) == 0)
-            return d;
-        for (size_t k = 0; k < len && k < dl; k++)
-            same += d[k] == name[k];
-        if (dl > 3 && MAX(len, dl) - same <= 2)
-            return d;
-    }
+    for (size_t i = 0; i < p->n; i++)
+        if (is_near(name, len, option_defs[p->ids[i]].name))
+            return option_defs[p->ids[i]].name;
     return NULL;
 }
 
@@ -209,16 +226,18 @@ static int unknown_command(char **argv, int argc, struct err *err) {
     size_t n = strlen(argv[0]);
     for (size_t i = 0; i < n_commands; i++) {
         const char *name = commands[i].name;
-        if (strncmp(name, argv[0], n) != 0)
+        if (strncmp(name, argv[0], n) != 0 || name[n] != ' ')
             continue;
-        if (name[n] == ' ')
-            return argc > 1 && argv[1][0] != '-'
-                       ? err_set(err, -EINVAL, "there is no command `cove %s %s`", argv[0], argv[1])
-                       : err_set(err, -EINVAL,
-                                 "`cove %s` needs one of its subcommands: ls, import, rm", argv[0]);
-        return err_set(err, -EINVAL, "there is no command `cove %s`; did you mean `cove %s`?",
-                       argv[0], name);
+        return argc > 1 && argv[1][0] != '-'
+                   ? err_set(err, -EINVAL, "there is no command `cove %s %s`", argv[0], argv[1])
+                   : err_set(err, -EINVAL, "`cove %s` needs one of its subcommands: ls, import, rm",
+                             argv[0]);
     }
+    for (size_t i = 0; i < n_commands; i++)
+        if (is_near(argv[0], n, commands[i].name) ||
+            (n > 1 && str_starts(commands[i].name, argv[0])))
+            return err_set(err, -EINVAL, "there is no command `cove %s`; did you mean `cove %s`?",
+                           argv[0], commands[i].name);
     return err_set(err, -EINVAL, "there is no command `cove %s`", argv[0]);
 }
 

@@ -110,7 +110,7 @@ static bool handle_signals(struct stream *s, int *ret_status) {
     int sig = signals_taken();
     if (!sig)
         return false;
-    if (s->o->forward_signals && sig != SIGHUP) {
+    if (s->o->forward_signals && sig != SIGHUP && signals_ints() < 2) {
         cove_exec_signal(s->exec, signal_name(sig));
         return false;
     }

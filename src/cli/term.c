@@ -13,7 +13,7 @@
 
 static struct termios saved;
 static volatile sig_atomic_t is_raw;
-static volatile sig_atomic_t taken, resized, ints;
+static volatile sig_atomic_t taken, resized, ints, max_ints = 1;
 static struct cove_client *_Atomic client;
 
 int term_raw(void) {
@@ -52,7 +52,7 @@ static void on_signal(int sig) {
     if (sig == SIGWINCH) {
         resized = 1;
     } else {
-        if (sig == SIGINT && ++ints > 1) {
+        if (sig == SIGINT && ++ints > max_ints) {
             term_restore();
             _exit(128 + SIGINT);
         }
@@ -64,10 +64,11 @@ static void on_signal(int sig) {
     errno = e;
 }
 
-void signals_setup(void) {
+void signals_setup(int patience) {
     static const int sigs[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
     struct sigaction sa = {.sa_handler = on_signal}; /* no SA_RESTART: waits must end */
     sigemptyset(&sa.sa_mask);
+    max_ints = patience;
     for (size_t i = 0; i < ARRAY_SIZE(sigs); i++) {
         struct sigaction old;
         sigaction(sigs[i], NULL, &old);
@@ -96,4 +97,8 @@ bool signals_resized(void) {
     bool was = resized;
     resized = 0;
     return was;
+}
+
+int signals_ints(void) {
+    return ints;
 }

@@ -13,11 +13,12 @@ bool term_size(unsigned short *ret_cols, unsigned short *ret_rows);
 
 /*
  * SIGINT, SIGTERM and SIGHUP are noted and interrupt `c` (the client that waits; NULL = nobody
- * yet). A second SIGINT restores the terminal and ends the process at once. SIGWINCH is noted,
- * SIGPIPE ignored.
+ * yet). A SIGINT beyond the first `patience` ones restores the terminal and ends the process at
+ * once. SIGWINCH is noted, SIGPIPE ignored.
  */
-void signals_setup(void);
+void signals_setup(int patience);
 void signals_interrupt(struct cove_client *c);
 int signals_taken(void);    /* the first of SIGINT, SIGTERM, SIGHUP since the last call, else 0 */
 int signals_pending(void);  /* the same, without taking it */
 bool signals_resized(void); /* since the last call */
+int signals_ints(void);     /* how often SIGINT came in all */

@@ -202,7 +202,9 @@ static int wait_connected(struct cove_exec *x, struct cove_error *err) {
             return cerr_set(err, -EINTR, "interrupted");
         uv_run(&x->c->loop, UV_RUN_ONCE);
     }
-    if (x->error && err)
+    if (x->connected || x->exited) /* what failed after the start is told by the wait */
+        return 0;
+    if (err)
         *err = x->err;
     return x->error;
 }

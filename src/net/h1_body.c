@@ -1,6 +1,6 @@
 /*
- * Request bodies: Content-Length counted here, chunks taken apart by llhttp. Delivery to the
- * handler, the limits, and the draining of what nobody reads.
+ * Request bodies: Content-Length and trailers counted here, chunks taken apart by llhttp. Delivery
+ * to the handler, the limits, and the draining of what nobody reads.
  *
  * Invariant: on_body is called only while the body is wanted; a pause inside on_body stops the
  * parser at that byte and the rest stays with the connection. Trailers are counted and dropped.
@@ -51,16 +51,14 @@ static int on_chunk_data(llhttp_t *p, const char *at, size_t len) {
     return h1_body_is_wanted(r) ? 0 : HPE_PAUSED;
 }
 
-static int on_chunk_end(llhttp_t *p) {
-    struct h1_req *r = p->data;
-
-    r->body_done = true;
-    return HPE_PAUSED; /* the bytes after it belong to the next request */
-}
-
 static int on_chunk_header(llhttp_t *p) {
     struct h1_req *r = p->data;
 
+    if (p->content_length ==
+        0) { /* the last chunk: what follows is ours, llhttp would take bare line feeds there */
+        r->in_trailers = true;
+        return HPE_PAUSED;
+    }
     if (r->body_limit && r->body_started &&
         p->content_length > r->body_limit - MIN(r->body_limit, r->body_bytes))
         return fault(r, 413, "the request body is larger than its limit");
@@ -77,39 +75,72 @@ static int on_extension(llhttp_t *p, const char *at, size_t len) {
                : 0;
 }
 
-static int on_trailer(llhttp_t *p, const char *at, size_t len) {
-    struct h1_req *r = p->data;
+/* Trailers are checked like header lines and dropped. Returns bytes used or -1. */
+static ssize_t feed_trailers(struct h1_req *r, const char *data, size_t len) {
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)data[i];
 
-    (void)at;
-    r->trailer_bytes += len;
-    return r->trailer_bytes > r->conn->server->opts.limits.max_headers
-               ? fault(r, 431, "the trailers are larger than max_headers")
-               : 0;
+        if (++r->trailer_bytes > r->conn->server->opts.limits.max_headers)
+            return fault(r, 431, "the trailers are larger than max_headers");
+        if (r->trailer.cr) {
+            if (c != '\n')
+                return fault(r, 400, "a trailer line holds CR without LF");
+            if (!r->trailer.len) {
+                r->body_done = true;
+                return (ssize_t)i + 1;
+            }
+            if (!r->trailer.colon)
+                return fault(r, 400, "a trailer line has no colon");
+            r->trailer = (struct h1_trailer){0};
+        } else if (c == '\r') {
+            r->trailer.cr = true;
+        } else if ((c < ' ' && c != '\t') || c == 0x7f ||
+                   (!r->trailer.len && (c == ' ' || c == '\t' || c == ':'))) {
+            return fault(r, 400, "a trailer line is malformed");
+        } else {
+            r->trailer.len++;
+            r->trailer.colon |= c == ':';
+        }
+    }
+    return (ssize_t)len;
 }
 
 static const llhttp_settings_t chunk_settings = {
     .on_body = on_chunk_data,
-    .on_message_complete = on_chunk_end,
     .on_chunk_header = on_chunk_header,
     .on_chunk_extension_name = on_extension,
     .on_chunk_extension_value = on_extension,
-    .on_header_field = on_trailer,
-    .on_header_value = on_trailer,
 };
 
-static ssize_t feed_chunked(struct h1_req *r, const char *data, size_t len) {
+/* Bytes that bring no body (leading zeros of a size, extensions) must come to an end. */
+static int check_framing(struct h1_req *r, uint64_t body_before, size_t used) {
+    r->frame_bytes = r->body_bytes == body_before ? r->frame_bytes + used : 0;
+    return r->frame_bytes > 2 * H1_MAX_CHUNK_EXTENSIONS
+               ? fault(r, 400, "the chunk header is larger than 32768 bytes")
+               : 0;
+}
+
+static ssize_t feed_chunks(struct h1_req *r, const char *data, size_t len) {
+    uint64_t before = r->body_bytes;
     llhttp_errno_t e;
+    size_t used = len;
 
     r->parser.settings = (void *)&chunk_settings;
     llhttp_resume(&r->parser);
     e = llhttp_execute(&r->parser, data, len);
-    if (e == HPE_OK)
-        return (ssize_t)len;
-    if (e == HPE_PAUSED || e == HPE_PAUSED_UPGRADE)
-        return llhttp_get_error_pos(&r->parser) - data;
-    if (!r->fault.status)
+    if (e == HPE_PAUSED)
+        used = (size_t)(llhttp_get_error_pos(&r->parser) - data);
+    else if (e != HPE_OK && !r->fault.status)
         fault(r, 400, llhttp_get_error_reason(&r->parser));
-    return -EBADMSG;
+    return r->fault.status || check_framing(r, before, used) < 0 ? -1 : (ssize_t)used;
+}
+
+static ssize_t feed_chunked(struct h1_req *r, const char *data, size_t len) {
+    ssize_t used = r->in_trailers ? 0 : feed_chunks(r, data, len), more = 0;
+
+    if (used >= 0 && r->in_trailers)
+        more = feed_trailers(r, data + used, len - (size_t)used);
+    return used < 0 || more < 0 ? -EBADMSG : used + more;
 }
 
 static ssize_t feed_length(struct h1_req *r, const char *data, size_t len) {

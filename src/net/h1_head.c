@@ -28,10 +28,16 @@ static bool has_known_version(const char *line, size_t len) {
 
 static enum h1_scan_result scan_request_line(struct h1_scan *s, const struct h1_limits *lim,
                                              const char *line, size_t len, struct h1_fault *f) {
-    if (len > lim->max_target + MAX_METHOD_AND_VERSION)
-        return fault(f, 414, "the request target is longer than max_target");
+    const char *sp;
+
     if (!has_known_version(line, len))
         return fault(f, 400, "the request line does not end in HTTP/1.1 or HTTP/1.0");
+    sp = memchr(line, ' ', len);
+    if (sp == line + len - 9 || memchr(sp + 1, ' ', (size_t)(line + len - 9 - sp - 1)) ||
+        sp + 1 == line + len - 9)
+        return fault(
+            f, 400,
+            "the request line is not a method, a target and a version with one blank between each");
     s->first_line = len;
     return H1_SCAN_MORE;
 }
@@ -40,6 +46,8 @@ static enum h1_scan_result scan_header_line(struct h1_scan *s, const struct h1_l
                                             const char *line, struct h1_fault *f) {
     if (*line == ' ' || *line == '\t')
         return fault(f, 400, "folded header lines are not accepted");
+    if (*line == ':') /* llhttp would let it pass */
+        return fault(f, 400, "a header line has no name");
     if (++s->lines > lim->max_header_count)
         return fault(f, 431, "more header lines than max_header_count");
     return H1_SCAN_MORE;
@@ -70,14 +78,17 @@ enum h1_scan_result h1_scan_head(struct h1_scan *s, const struct h1_limits *lim,
             s->pos = len;
             break;
         }
+        r = check_sizes(s, lim, (size_t)(nl - data) + 1,
+                        f); /* first, as if the line were not complete yet */
+        if (r == H1_SCAN_FAULT)
+            return r;
         if (nl == line || nl[-1] != '\r')
             return fault(f, 400, "a line ends in LF without CR");
         s->pos = (size_t)(nl - data) + 1;
         line_len = (size_t)(nl - line) - 1;
         if (!line_len && s->first_line) {
-            r = check_sizes(s, lim, s->pos, f);
             *ret_len = s->pos;
-            return r == H1_SCAN_FAULT ? r : H1_SCAN_DONE;
+            return H1_SCAN_DONE;
         }
         r = s->first_line ? scan_header_line(s, lim, line, f)
                           : scan_request_line(s, lim, line, line_len, f);

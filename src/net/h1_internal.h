@@ -40,6 +40,12 @@ enum h1_scan_result h1_scan_head(struct h1_scan *scan, const struct h1_limits *l
 
 enum h1_body_mode { H1_BODY_NONE, H1_BODY_LENGTH, H1_BODY_CHUNKED };
 
+/* Where in a trailer line the body stands. */
+struct h1_trailer {
+    size_t len;
+    bool cr, colon;
+};
+
 struct h1_req {
     struct h1_conn *conn; /* NULL after an upgrade */
     struct h1_req_ops ops;
@@ -55,7 +61,9 @@ struct h1_req {
     uint64_t remaining;  /* LENGTH: bytes still to come */
     uint64_t body_bytes; /* received */
     uint64_t body_limit; /* 0 = unlimited */
-    size_t ext_bytes, trailer_bytes, drained;
+    size_t ext_bytes, trailer_bytes, frame_bytes, drained;
+    bool in_trailers;
+    struct h1_trailer trailer;
     bool body_started, body_paused, body_done, body_end_told, continue_due;
     bool collecting;
     struct buf collected;

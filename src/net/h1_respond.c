@@ -136,9 +136,11 @@ static bool has_no_body(int status) {
 
 /* Whether the connection can serve another request after this response. */
 static bool can_keep(const struct h1_req *r) {
-    const struct h1_limits *lim = &r->conn->server->opts.limits;
+    const struct h1_conn *c = r->conn;
+    const struct h1_limits *lim = &c->server->opts.limits;
+    bool more = (c->running ? c->cur_len : c->in.len) > 0;
 
-    if (!r->keep_alive || r->conn->server->draining || r->conn->eof || r->until_close)
+    if (!r->keep_alive || c->server->draining || r->until_close || (c->eof && !more))
         return false;
     if (r->body_done || (r->body_started && r->ops.on_body))
         return true;

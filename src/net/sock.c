@@ -21,6 +21,7 @@
 #define CHUNK_MIN ((size_t)4 << 10)
 #define READ_SIZE ((size_t)64 << 10)
 #define READS_PER_WAKE 4
+#define LAST_READS 64 /* from a broken stream: more than a kernel buffer holds */
 #define IOV_BATCH 16
 
 struct chunk {
@@ -242,6 +243,15 @@ static bool read_once(struct sock *s) {
     return (size_t)n == sizeof read_buf && s->want_read && !s->unread && !s->closing;
 }
 
+/* The stream is broken, but what the peer said before may still be there and is delivered first. */
+static void fail_after_reading(struct sock *s, int error) {
+    for (int i = 0; i < LAST_READS && s->want_read && !s->unread && !s->closing && read_once(s);
+         i++)
+        ;
+    if (!uv_is_closing((uv_handle_t *)&s->poll))
+        fail(s, error);
+}
+
 static void on_unread(uv_timer_t *t) {
     struct unread *u = container_of(t, struct unread, timer);
     struct sock *s = u->sock;
@@ -300,9 +310,9 @@ int sock_unread(struct sock *s, const char *data, size_t len) {
 
 /* ---- output ---- */
 
-/* Hands chunks to the kernel until it takes no more. Sets `error` when the stream is broken. */
-static void send_chunks(struct sock *s) {
-    while (s->out_first && !s->error) {
+/* Hands chunks to the kernel until it takes no more. 0, or -errno when the stream is broken. */
+static int send_chunks(struct sock *s) {
+    while (s->out_first) {
         struct iovec iov[IOV_BATCH];
         struct msghdr m = {.msg_iov = iov};
         ssize_t n;
@@ -313,9 +323,7 @@ static void send_chunks(struct sock *s) {
         if (n < 0) {
             if (errno == EINTR)
                 continue;
-            if (errno != EAGAIN)
-                s->error = -errno;
-            return;
+            return errno == EAGAIN ? 0 : -errno;
         }
         s->queued -= (size_t)n;
         s->sent += (size_t)n;
@@ -333,14 +341,14 @@ static void send_chunks(struct sock *s) {
             free(c);
         }
     }
+    return 0;
 }
 
 static void flush(struct sock *s) {
-    send_chunks(s);
-    if (s->error) {
-        int e = s->error;
-        s->error = 0;
-        fail(s, e);
+    int r = send_chunks(s);
+
+    if (r < 0) {
+        fail_after_reading(s, r);
         return;
     }
     if (s->closing) {
@@ -418,7 +426,8 @@ ssize_t sock_writev(struct sock *s, const uv_buf_t *bufs, unsigned n) {
     if (!s->queued && total) {
         taken = send_direct(s, bufs, n);
         if (taken < 0) {
-            s->write_error = (int)taken; /* reading goes on: an answer may be there, and the end will come */
+            s->write_error =
+                (int)taken; /* reading goes on: an answer may be there, and the end will come */
             return taken;
         }
     }
@@ -464,30 +473,17 @@ void sock_shutdown(struct sock *s) {
     }
 }
 
-/* An error condition stopped the poll handle: what arrived before it is still delivered. */
+/* An error condition has stopped the poll handle. */
 static void on_poll_error(struct sock *s) {
-    int e;
+    int e = pending_error(s);
 
     s->events = 0;
-    if (s->want_read && !s->unread) {
-        while (read_once(s))
-            ;
-    } else if (s->queued) {
-        send_chunks(s);
-        if (s->error) {
-            e = s->error;
-            s->error = 0;
-            fail(s, e);
-            return;
-        }
-    }
-    if (s->error || s->eof || uv_is_closing((uv_handle_t *)&s->poll))
-        return;
-    e = pending_error(s);
-    if (e < 0 || s->closing)
-        fail(s, e);
-    else
+    if (e < 0)
+        fail_after_reading(s, e);
+    else if (!s->closing)
         rearm(s);
+    else
+        fail(s, -EIO);
 }
 
 static void on_poll(uv_poll_t *h, int status, int events) {

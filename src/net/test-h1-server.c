@@ -57,6 +57,10 @@ static const struct conversation {
      "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n2;x=y\r\nbc\r\n0\r\nT: v\r\n\r\n"
      "GET /hello HTTP/1.1\r\n" H "\r\n",
      OK(3) "\r\nabc" HELLO, false, 2, 2},
+    {"trailers change nothing",
+     "POST /echo HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n00\r\n"
+     "Content-Length: 99\r\nConnection: close\r\n\r\nGET /hello HTTP/1.1\r\n" H "\r\n",
+     OK(1) "\r\na" HELLO, false, 2, 2},
     {"chunked in any case",
      "POST /echo HTTP/1.1\r\n" H "Transfer-Encoding: Chunked\r\n\r\n0\r\n\r\n", OK(0) "\r\n", false,
      1, 1},

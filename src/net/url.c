@@ -110,9 +110,9 @@ static int add_pair(struct query *q, const char *s, size_t len) {
 
 int query_parse(const char *raw, size_t len, struct query *ret) {
     struct query q = {0};
-    const char *end = raw + len;
+    const char *end = raw ? raw + len : NULL;
 
-    while (raw && raw < end && q.keys.n < QUERY_MAX_PAIRS) {
+    while (raw < end && q.keys.n < QUERY_MAX_PAIRS) {
         const char *amp = memchr(raw, '&', (size_t)(end - raw));
         const char *stop = amp ? amp : end;
 

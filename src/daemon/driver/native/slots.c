@@ -52,7 +52,7 @@ static int lease_block(struct slots *s, unsigned k, bool only_own) {
     char name[32], owner[PATH_MAX];
 
     snprintf(name, sizeof name, "slots-%u", k);
-    fd = openat(s->dir, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    fd = openat(s->dir, name, O_RDWR | (only_own ? 0 : O_CREAT) | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
     if (flock(fd, LOCK_EX | LOCK_NB) < 0)
