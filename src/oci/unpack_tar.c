@@ -16,6 +16,7 @@
 #include "base/path.h"
 #include "base/str.h"
 #include "oci/unpack.h"
+#include "oci/unpack_gzip.h"
 
 #define BLOCK_BYTES ((size_t)256 << 10)
 /* A stream this much larger than its input is an attack; small archives of zeros are none. */
@@ -27,6 +28,9 @@ struct tar {
     const char *mem;
     size_t mem_left;
     char *block;
+    size_t peeked;   /* bytes at the start of block that were read to know the format, and are still
+                        to be used */
+    struct gzip *gz; /* NULL = `raw` decompresses */
     struct archive *raw, *tar;
     EVP_MD_CTX *in_md, *out_md; /* out_md NULL: the input is not compressed, both digests are one */
     uint64_t in_bytes, out_bytes;
@@ -37,6 +41,7 @@ struct tar {
 static void tar_done(struct tar *s) {
     archive_read_free(s->tar);
     archive_read_free(s->raw);
+    gzip_free(s->gz);
     EVP_MD_CTX_free(s->in_md);
     EVP_MD_CTX_free(s->out_md);
     free(s->block);
@@ -44,11 +49,10 @@ static void tar_done(struct tar *s) {
 
 /* ---- input: bytes as they come --------------------------------------------------------------- */
 
-static la_ssize_t input_read(struct archive *a, void *ud, const void **ret) {
-    struct tar *s = ud;
+/* The next block into s->block: bytes, 0 at the end, or negative errno with s->err set. */
+static ssize_t read_block(struct tar *s) {
     ssize_t n;
 
-    *ret = s->block;
     if (s->fd < 0) {
         n = (ssize_t)MIN(s->mem_left, BLOCK_BYTES);
         memcpy(s->block, s->mem, (size_t)n);
@@ -58,15 +62,30 @@ static la_ssize_t input_read(struct archive *a, void *ud, const void **ret) {
         do
             n = read(s->fd, s->block, BLOCK_BYTES);
         while (n < 0 && errno == EINTR);
-        if (n < 0) {
-            err_sys(&s->err, -errno, "reading the archive");
-            archive_set_error(a, errno, "%s", err_text(&s->err));
-            return -1;
-        }
+        if (n < 0)
+            return err_sys(&s->err, -errno, "reading the archive");
     }
     EVP_DigestUpdate(s->in_md, s->block, (size_t)n);
     s->in_bytes += (uint64_t)n;
     return n;
+}
+
+static ssize_t next_block(void *ud, const void **ret) {
+    struct tar *s = ud;
+    size_t n = s->peeked;
+
+    *ret = s->block;
+    s->peeked = 0;
+    return n ? (ssize_t)n : read_block(s);
+}
+
+static la_ssize_t input_read(struct archive *a, void *ud, const void **ret) {
+    struct tar *s = ud;
+    ssize_t n = next_block(s, ret);
+
+    if (n < 0)
+        archive_set_error(a, (int)-n, "%s", err_text(&s->err));
+    return n < 0 ? -1 : n;
 }
 
 /* The last error of an archive as ours. libarchive's texts may hold names from the archive: quoted
@@ -85,26 +104,44 @@ static int archive_failed(struct tar *s, struct archive *a, struct err *err) {
     return err_set(err, -EINVAL, "bad archive: %s", text ? text : "unknown error");
 }
 
-static int open_input(struct tar *s, struct err *err) {
+/* xz, zstd, bzip2 or nothing. */
+static int open_filters(struct tar *s, struct err *err) {
     struct archive_entry *e;
 
     s->raw = archive_read_new();
-    s->in_md = EVP_MD_CTX_new();
-    s->block = malloc(BLOCK_BYTES);
-    if (!s->raw || !s->in_md || !s->block || !EVP_DigestInit_ex(s->in_md, EVP_sha256(), NULL))
+    if (!s->raw)
         return err_set(err, -ENOMEM, "out of memory");
-    archive_read_support_filter_gzip(s->raw);
     archive_read_support_filter_zstd(s->raw);
     archive_read_support_filter_xz(s->raw);
     archive_read_support_filter_bzip2(s->raw);
     archive_read_support_format_raw(s->raw);
     if (archive_read_open(s->raw, s, NULL, input_read, NULL) != ARCHIVE_OK ||
-        archive_read_next_header(s->raw, &e) != ARCHIVE_OK) {
-        if (!s->err.code && s->in_bytes == 0)
-            return err_set(err, -EINVAL, "the archive is empty");
+        archive_read_next_header(s->raw, &e) != ARCHIVE_OK)
         return archive_failed(s, s->raw, err);
+    return 0;
+}
+
+static int open_input(struct tar *s, struct err *err) {
+    s->in_md = EVP_MD_CTX_new();
+    s->block = malloc(BLOCK_BYTES);
+    if (!s->in_md || !s->block || !EVP_DigestInit_ex(s->in_md, EVP_sha256(), NULL))
+        return err_set(err, -ENOMEM, "out of memory");
+    ssize_t n = read_block(s);
+    if (n < 0)
+        return err_set(err, s->err.code, "%s", err_text(&s->err));
+    if (n == 0)
+        return err_set(err, -EINVAL, "the archive is empty");
+    s->peeked = (size_t)n;
+    if (gzip_is_magic(s->block, s->peeked)) {
+        s->gz = gzip_new(next_block, s);
+        if (!s->gz)
+            return err_set(err, -ENOMEM, "out of memory");
+    } else {
+        int r = open_filters(s, err);
+        if (r < 0)
+            return r;
     }
-    if (archive_filter_code(s->raw, 0) != ARCHIVE_FILTER_NONE) {
+    if (s->gz || archive_filter_code(s->raw, 0) != ARCHIVE_FILTER_NONE) {
         s->out_md = EVP_MD_CTX_new();
         if (!s->out_md || !EVP_DigestInit_ex(s->out_md, EVP_sha256(), NULL))
             return err_set(err, -ENOMEM, "out of memory");
@@ -114,18 +151,29 @@ static int open_input(struct tar *s, struct err *err) {
 
 /* ---- the decompressed stream, as input of the tar reader ------------------------------------- */
 
-static la_ssize_t stream_read(struct archive *a, void *ud, const void **ret) {
-    struct tar *s = ud;
+/* The next decompressed bytes: 1, 0 at the end, negative errno with s->err set. */
+static int read_plain(struct tar *s, const void **ret, size_t *ret_len) {
     la_int64_t off;
-    size_t len = 0;
-    int r = archive_read_data_block(s->raw, ret, &len, &off);
 
+    if (s->gz) {
+        int r = gzip_read(s->gz, ret, ret_len, &s->err);
+        return r == 0 ? *ret_len > 0 : r;
+    }
+    int r = archive_read_data_block(s->raw, ret, ret_len, &off);
     if (r == ARCHIVE_EOF)
         return 0;
-    if (r != ARCHIVE_OK) {
-        archive_failed(s, s->raw, &s->err);
+    return r == ARCHIVE_OK ? 1 : archive_failed(s, s->raw, &s->err);
+}
+
+static la_ssize_t stream_read(struct archive *a, void *ud, const void **ret) {
+    struct tar *s = ud;
+    size_t len = 0;
+    int r = read_plain(s, ret, &len);
+
+    if (r == 0)
+        return 0;
+    if (r < 0)
         goto fail;
-    }
     s->out_bytes += len;
     if (s->out_bytes > s->max_bytes) {
         err_set(&s->err, -E2BIG,
@@ -174,7 +222,7 @@ static int drain(struct tar *s, struct err *err) {
 
     while ((n = stream_read(NULL, s, &p)) > 0)
         ;
-    while (n == 0 && (n = input_read(s->raw, s, &p)) > 0)
+    while (n == 0 && (n = next_block(s, &p)) > 0)
         n = 0;
     if (n < 0) {
         if (err)
