@@ -14,8 +14,8 @@
 bool h1_body_is_wanted(const struct h1_req *r) {
     if (r->body_done || r->cut)
         return false;
-    return r->closed || r->ended ||
-           (r->body_started && !r->body_paused); /* after the response: drained */
+    /* After the response it is drained. */
+    return r->closed || r->ended || (r->body_started && !r->body_paused);
 }
 
 static int fault(struct h1_req *r, int status, const char *text) {
@@ -32,7 +32,7 @@ static int deliver(struct h1_req *r, const char *data, size_t len) {
             return fault(r, 413, "the unread request body is larger than max_drain");
         return 0;
     }
-    if (r->body_limit && r->body_bytes > r->body_limit)
+    if (r->body_bytes > r->body_limit)
         return fault(r, 413, "the request body is larger than its limit");
     if (r->collecting) {
         if (buf_append(&r->collected, data, len) < 0)
@@ -54,13 +54,12 @@ static int on_chunk_data(llhttp_t *p, const char *at, size_t len) {
 static int on_chunk_header(llhttp_t *p) {
     struct h1_req *r = p->data;
 
-    if (p->content_length ==
-        0) { /* the last chunk: what follows is ours, llhttp would take bare line feeds there */
+    if (p->content_length == 0) {
+        /* The last chunk. What follows is ours: llhttp would take bare line feeds there. */
         r->in_trailers = true;
         return HPE_PAUSED;
     }
-    if (r->body_limit && r->body_started &&
-        p->content_length > r->body_limit - MIN(r->body_limit, r->body_bytes))
+    if (r->body_started && p->content_length > r->body_limit - MIN(r->body_limit, r->body_bytes))
         return fault(r, 413, "the request body is larger than its limit");
     return 0;
 }
@@ -131,7 +130,7 @@ static ssize_t feed_chunks(struct h1_req *r, const char *data, size_t len) {
     if (e == HPE_PAUSED)
         used = (size_t)(llhttp_get_error_pos(&r->parser) - data);
     else if (e != HPE_OK && !r->fault.status)
-        fault(r, 400, llhttp_get_error_reason(&r->parser));
+        fault(r, 400, h1_parser_reason(&r->parser));
     return r->fault.status || check_framing(r, before, used) < 0 ? -1 : (ssize_t)used;
 }
 
@@ -176,17 +175,16 @@ void h1_req_set_ops(struct h1_req *r, const struct h1_req_ops *ops, void *ud) {
     r->ud = ud;
 }
 
-void h1_req_body_start(struct h1_req *r, uint64_t max_body) {
-    if (r->body_started || r->closed || r->cut)
-        return;
+static void start(struct h1_req *r, uint64_t limit) {
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
     r->body_started = true;
-    r->body_limit = max_body;
-    if (max_body && r->body_mode == H1_BODY_LENGTH && r->remaining > max_body) {
+    r->body_limit = limit;
+    if (r->body_mode == H1_BODY_LENGTH && r->remaining > limit) {
         h1_conn_fault(r->conn, 413, "the request body is larger than its limit");
         return;
     }
     if (r->continue_due && !r->started) {
-        static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
         r->continue_due = false;
         if (sock_write(r->conn->sock, go_on, sizeof go_on - 1) < 0) {
             h1_conn_break(r->conn);
@@ -194,6 +192,11 @@ void h1_req_body_start(struct h1_req *r, uint64_t max_body) {
         }
     }
     h1_conn_kick(r->conn);
+}
+
+void h1_req_body_start(struct h1_req *r, uint64_t max_body) {
+    if (!r->body_started && !r->closed && !r->cut)
+        start(r, max_body ? max_body : UINT64_MAX);
 }
 
 void h1_req_body_pause(struct h1_req *r) {
@@ -209,11 +212,11 @@ void h1_req_body_resume(struct h1_req *r) {
 void h1_req_collect(struct h1_req *r, size_t max,
                     void (*cb)(struct h1_req *r, const char *data, size_t len, void *ud),
                     void *ud) {
-    if (r->body_started)
+    if (r->body_started || r->closed || r->cut)
         return;
     r->collecting = true;
     buf_init(&r->collected, max ? max : 1);
     r->collect_cb = cb;
     r->collect_ud = ud;
-    h1_req_body_start(r, max ? max : 1);
+    start(r, max);
 }

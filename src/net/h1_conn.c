@@ -148,9 +148,8 @@ static bool feed_body(struct h1_conn *c) {
     if (n < 0) {
         if (r->closed)
             c->ending = H1_END_LINGER;
-        else if (r->ended)
-            c->close_after = r->body_done =
-                true; /* the response stays good, the connection does not */
+        else if (r->ended) /* the response stays good, the connection does not */
+            c->close_after = r->body_done = true;
         else
             h1_conn_fault(c, r->fault.status, r->fault.text);
         c->cur_len = 0;
@@ -166,13 +165,12 @@ static bool feed_body(struct h1_conn *c) {
 static bool is_left_alone(const struct h1_conn *c) {
     const struct h1_req *r = c->req;
 
-    if (!c->eof || c->cur_len)
+    if (!c->eof || c->cur_len || r->ended)
         return false;
-    if (!r->body_done || (r->ends_with_client && !r->ended))
+    if (!r->body_done || r->ends_with_client)
         return true; /* a truncated request, or nobody an answer is made for */
-    /* A stream without a known end would go on for nobody; a plain answer may still be waited for.
-     */
-    return r->started && !r->ended && (r->chunked || r->until_close);
+    /* A stream without a known end would go on for nobody; a plain answer may be waited for. */
+    return r->started && (r->chunked || r->until_close);
 }
 
 static bool end_connection(struct h1_conn *c, enum h1_ending how) {
@@ -218,7 +216,7 @@ static bool step(struct h1_conn *c) {
         return step_request(c);
     if (c->broken)
         return end_connection(c, H1_END_NOW);
-    if (c->close_after)
+    if (c->close_after || c->server->draining)
         return end_connection(c, H1_END_LINGER);
     if (c->cur_len && read_head(c))
         return true;
@@ -385,22 +383,21 @@ void h1_conn_expired(struct h1_conn *c, enum h1_wait kind) {
     }
 }
 
-struct sock *h1_conn_detach(struct h1_conn *c) {
-    struct sock *s = c->sock;
+int h1_conn_unread(struct h1_conn *c) {
     const char *rest = c->running ? c->cur : c->in.data;
     size_t len = c->running ? c->cur_len : c->in.len;
-    int r;
 
-    sock_read_stop(s);
+    sock_read_stop(c->sock);
+    return sock_unread(c->sock, rest, len);
+}
+
+struct sock *h1_conn_detach(struct h1_conn *c) {
+    struct sock *s = TAKE_PTR(c->sock);
+
     sock_set_ops(s, NULL, NULL);
-    r = sock_unread(s, rest, len);
-    end_request(c, r == 0);
+    end_request(c, true);
     h1_req_free(TAKE_PTR(c->req));
-    c->sock = NULL;
     if (!c->running)
         conn_free(c);
-    if (r == 0)
-        return s;
-    sock_close(s, 0);
-    return NULL;
+    return s;
 }

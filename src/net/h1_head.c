@@ -78,8 +78,8 @@ enum h1_scan_result h1_scan_head(struct h1_scan *s, const struct h1_limits *lim,
             s->pos = len;
             break;
         }
-        r = check_sizes(s, lim, (size_t)(nl - data) + 1,
-                        f); /* first, as if the line were not complete yet */
+        /* Sizes first, as if the line were not complete yet. */
+        r = check_sizes(s, lim, (size_t)(nl - data) + 1, f);
         if (r == H1_SCAN_FAULT)
             return r;
         if (nl == line || nl[-1] != '\r')
@@ -260,6 +260,12 @@ static void terminate_headers(struct h1_req *r) {
     }
 }
 
+const char *h1_parser_reason(const llhttp_t *p) {
+    const char *reason = llhttp_get_error_reason(p);
+
+    return reason ? reason : "the request is malformed";
+}
+
 static int refuse(struct h1_fault *f, int status, const char *text) {
     *f = (struct h1_fault){status, text};
     return -EBADMSG;
@@ -277,8 +283,7 @@ static int parse_into(struct h1_req *r, char *head, size_t len, size_t first_lin
         return refuse(f, 501, "the method is not known");
     if ((e != HPE_OK && e != HPE_PAUSED_UPGRADE) || !r->target)
         return refuse(f, 400,
-                      e == HPE_OK ? "the request has no target"
-                                  : llhttp_get_error_reason(&r->parser));
+                      e == HPE_OK ? "the request has no target" : h1_parser_reason(&r->parser));
     if (r->parser.method == HTTP_CONNECT || r->parser.method == HTTP_PRI)
         return refuse(f, 501, "the method is not supported");
     r->method = llhttp_method_name((llhttp_method_t)r->parser.method);
@@ -307,6 +312,7 @@ int h1_parse_head(const struct h1_scan *scan, const char *data, size_t len, stru
     if (!r)
         return -ENOMEM;
     memset(r, 0, sizeof *r);
+    r->body_limit = UINT64_MAX;
     r->headers = (struct h1_header *)(r + 1);
     memset(r->headers, 0, array);
     r->max_headers = scan->lines;

@@ -60,7 +60,7 @@ struct h1_req {
     enum h1_body_mode body_mode;
     uint64_t remaining;  /* LENGTH: bytes still to come */
     uint64_t body_bytes; /* received */
-    uint64_t body_limit; /* 0 = unlimited */
+    uint64_t body_limit; /* UINT64_MAX = none */
     size_t ext_bytes, trailer_bytes, frame_bytes, drained;
     bool in_trailers;
     struct h1_trailer trailer;
@@ -84,6 +84,7 @@ struct h1_req {
 int h1_parse_head(const struct h1_scan *scan, const char *data, size_t len, struct h1_req **ret,
                   struct h1_fault *ret_fault);
 void h1_req_free(struct h1_req *r);
+const char *h1_parser_reason(const llhttp_t *p); /* never NULL */
 
 /* ---- connections ---- */
 enum h1_wait {
@@ -141,7 +142,9 @@ void h1_conn_break(struct h1_conn *c); /* the stream is broken: on_close(false) 
  * is cut. */
 void h1_conn_fault(struct h1_conn *c, int status, const char *text);
 void h1_conn_output_changed(struct h1_conn *c);
-/* Ends the request of an upgraded connection; the socket with the unread bytes is the caller's. */
+/* Before an upgrade: gives the unused bytes back to the socket. 0 or -ENOMEM. */
+int h1_conn_unread(struct h1_conn *c);
+/* Ends the request of an upgraded connection; its socket is the caller's now. */
 struct sock *h1_conn_detach(struct h1_conn *c);
 
 /* Uses bytes for the request's body. Returns how many were used, or -EBADMSG with r->fault set.
@@ -163,7 +166,8 @@ struct h1_server {
     char *extra;                /* the extra headers as they go out */
     size_t extra_len;
     struct list listeners, conns, deferred;
-    int spare_fd; /* given up for a moment when descriptors run out */
+    uv_timer_t accept_again; /* runs while accepting is paused for want of descriptors */
+    int spare_fd;            /* given up for a moment when descriptors run out */
     size_t n_conns;
     struct list waits[H1_WAIT_KINDS]; /* each in the order of due times: one constant per kind */
     uv_timer_t timer, grace;

@@ -1,8 +1,8 @@
 /*
  * Responses: heads, bodies, chunks, upgrades. Content-Length, Transfer-Encoding and Connection are
- * made here; such headers given by a handler are left out. So is Date, unless a handler gives one
- * (that of an upstream). Control characters in header
- * values become blanks, so no handler can split a response.
+ * made here; such headers given by a handler are left out (but "Connection: keep-alive" is kept
+ * where it is true). So is Date, unless a handler gives one (that of an upstream). Control
+ * characters in header values become blanks, so no handler can split a response.
  *
  * Invariant: what was promised in the head is kept or the connection is cut: never a clean end
  * after fewer bytes.
@@ -118,6 +118,14 @@ static bool has_date(const struct h1_header *headers) {
     return false;
 }
 
+/* Needless in HTTP/1.1, but some answers are specified with it. */
+static bool asks_keep_alive(const struct h1_header *headers) {
+    for (const struct h1_header *h = headers; h && h->name; h++)
+        if (str_ieq(h->name, "Connection") && str_ieq(h->value, "keep-alive"))
+            return true;
+    return false;
+}
+
 static void put_status_line(struct buf *b, int status) {
     if (status == 200) {
         buf_str(b, "HTTP/1.1 200 OK\r\n");
@@ -179,7 +187,7 @@ static int build_head(struct h1_req *r, struct buf *b, int status, const struct 
     }
     if (r->conn->close_after)
         buf_str(b, "Connection: close\r\n");
-    else if (r->http10)
+    else if (r->http10 || asks_keep_alive(headers))
         buf_str(b, "Connection: keep-alive\r\n");
     buf_append(b, "\r\n", 2);
     return buf_ok(b) ? 0 : -ENOMEM;
@@ -317,7 +325,8 @@ struct sock *h1_upgrade(struct h1_req *r, int status, const struct h1_header *he
     for (const struct h1_header *h = headers; h && h->name; h++)
         put_header(b, h->name, h->value ? h->value : "");
     buf_append(b, "\r\n", 2);
-    if (!buf_ok(b) || sock_write(r->conn->sock, b->data, b->len) < 0) {
+    if (!buf_ok(b) || h1_conn_unread(r->conn) < 0 ||
+        sock_write(r->conn->sock, b->data, b->len) < 0) {
         h1_conn_break(r->conn);
         return NULL;
     }

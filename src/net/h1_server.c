@@ -25,6 +25,7 @@
 #include "net/h1_internal.h"
 
 #define ACCEPTS_PER_WAKE 64
+#define ACCEPT_PAUSE_MS 100
 
 struct listener {
     struct list link;
@@ -156,6 +157,8 @@ const char *h1_server_date(struct h1_server *s) {
 
 /* ---- listeners ---- */
 
+static void on_acceptable(uv_poll_t *h, int status, int events);
+
 static void serve(struct h1_server *s, int fd) {
     struct h1_conn *c;
 
@@ -165,11 +168,29 @@ static void serve(struct h1_server *s, int fd) {
         h1_conn_refuse(c, 503, "more connections than max_connections");
 }
 
-/* Out of descriptors: the waiting client is turned away, or it would keep the listener ready for
- * ever. */
+static void on_accept_again(uv_timer_t *t) {
+    struct h1_server *s = container_of(t, struct h1_server, accept_again);
+
+    list_foreach (it, &s->listeners)
+        uv_poll_start(&list_entry(it, struct listener, link)->poll, UV_READABLE, on_acceptable);
+}
+
+/*
+ * Out of descriptors: the waiting client is turned away with the spare one, or it would keep the
+ * listener ready for ever. Where even that fails, accepting pauses for a moment; nothing tells when
+ * a descriptor is free again.
+ */
 static void turn_away(struct h1_server *s, int listen_fd) {
+    int fd;
+
     s->spare_fd = fd_close(s->spare_fd);
-    fd_close(accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && errno != EAGAIN) {
+        list_foreach (it, &s->listeners)
+            uv_poll_stop(&list_entry(it, struct listener, link)->poll);
+        uv_timer_start(&s->accept_again, on_accept_again, ACCEPT_PAUSE_MS, 0);
+    }
+    fd_close(fd);
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
@@ -181,7 +202,7 @@ static void on_acceptable(uv_poll_t *h, int status, int events) {
         int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             serve(s, fd);
-        } else if (errno == EMFILE || errno == ENFILE) {
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
             turn_away(s, l->fd);
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
@@ -208,6 +229,7 @@ static void close_listener(struct listener *l) {
 }
 
 static void close_listeners(struct h1_server *s) {
+    uv_timer_stop(&s->accept_again);
     while (!list_is_empty(&s->listeners))
         close_listener(list_entry(s->listeners.next, struct listener, link));
 }
@@ -236,8 +258,17 @@ static int add_listener(struct h1_server *s, int fd, char *path, struct err *err
     return 0;
 }
 
+/* Accepted sockets inherit these from the listener. The first does not exist, and fails, on Unix
+ * sockets. */
+static void inherit_options(int fd) {
+    int on = 1;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
 int h1_server_listen_fd(struct h1_server *s, int fd, struct err *err) {
-    int on = 1, r, listening = 0;
+    int r, listening = 0;
     socklen_t len = sizeof listening;
 
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0 || !listening) {
@@ -246,8 +277,7 @@ int h1_server_listen_fd(struct h1_server *s, int fd, struct err *err) {
         return r;
     }
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
-                     sizeof on); /* accepted sockets inherit it; fails on Unix sockets */
+    inherit_options(fd);
     return add_listener(s, fd, NULL, err);
 }
 
@@ -267,8 +297,7 @@ int h1_server_listen_tcp(struct h1_server *s, const char *addr, uint16_t port, i
     if (fd < 0)
         return err_sys(err, -errno, "cannot make a socket");
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    inherit_options(fd);
     if (ss.ss_family == AF_INET6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     if (bind(fd, (struct sockaddr *)&ss, len) < 0 || listen(fd, backlog > 0 ? backlog : 1024) < 0)
@@ -378,12 +407,13 @@ int h1_server_new(uv_loop_t *loop, const struct h1_server_opts *opts, struct h1_
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     uv_timer_init(loop, &s->timer);
     uv_timer_init(loop, &s->grace);
+    uv_timer_init(loop, &s->accept_again);
     uv_idle_init(loop, &s->idle);
     uv_unref(
         (uv_handle_t *)&s
             ->timer); /* listeners and connections keep the loop alive, time limits alone do not */
-    s->open_handles = 3;
-    s->timer.data = s->grace.data = s->idle.data = s;
+    s->open_handles = 4;
+    s->timer.data = s->grace.data = s->accept_again.data = s->idle.data = s;
     *ret = s;
     return 0;
 }
@@ -430,6 +460,7 @@ void h1_server_free(struct h1_server *s) {
     s->spare_fd = fd_close(s->spare_fd);
     uv_close((uv_handle_t *)&s->timer, on_handle_closed);
     uv_close((uv_handle_t *)&s->grace, on_handle_closed);
+    uv_close((uv_handle_t *)&s->accept_again, on_handle_closed);
     uv_close((uv_handle_t *)&s->idle, on_handle_closed);
 }
 

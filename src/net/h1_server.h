@@ -52,7 +52,8 @@ int h1_server_listen_unix(struct h1_server *s, const char *path, mode_t mode, st
 int h1_server_listen_fd(struct h1_server *s, int fd, struct err *err); /* inherited listening socket; owned */
 /* Stops accepting, closes idle connections, lets requests in flight end for at most grace_ms, then cuts. cb once. */
 void h1_server_drain(struct h1_server *s, unsigned grace_ms, void (*cb)(void *ud), void *ud);
-/* Cuts everything at once; on_close of every request has been called when it returns. Frees after the loop ran once more. */
+/* Cuts everything at once; on_close of every request has been called when it returns. Frees after the loop ran once
+ * more. Not from inside on_request and the request callbacks. */
 void h1_server_free(struct h1_server *s);
 size_t h1_server_connections(const struct h1_server *s);
 
@@ -111,7 +112,8 @@ void h1_abort(struct h1_req *r);
 bool h1_is_started(const struct h1_req *r);
 /*
  * Upgrade: sends `status` (101) with the headers as they are and hands the socket over, unread bytes
- * included. The request ends here (on_close with completed = true, before this returns). NULL on failure.
+ * included. The request ends here (on_close with completed = true, before this returns). NULL on failure:
+ * the request lives on, and can be answered when nothing was sent (its body is not read, a response was begun).
  */
 struct sock *h1_upgrade(struct h1_req *r, int status, const struct h1_header *headers);
 

@@ -12,6 +12,7 @@ void sse_start(struct h1_req *r) {
     static const struct h1_header headers[] = {
         {"Content-Type", "text/event-stream"},
         {"Cache-Control", "no-cache"},
+        {"Connection", "keep-alive"},
         {"X-Accel-Buffering", "no"},
         {NULL, NULL},
     };

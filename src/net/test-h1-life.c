@@ -394,6 +394,38 @@ TEST(too_many_connections) {
     h1_fixture_done(&f);
 }
 
+/* Out of descriptors, a client is turned away instead of waiting for ever, and the server lives on.
+ */
+TEST(no_descriptors_left) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct rlimit old, low;
+    struct h1_fixture f;
+    uint16_t port = 0;
+    struct err err = {0};
+
+    h1_fixture_init(&f, NULL);
+    ASSERT_OK(h1_server_listen_tcp(f.server, "127.0.0.1", 0, 0, &port, &err));
+    a.sin_port = htons(port);
+    f.client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT(connect(f.client, (struct sockaddr *)&a, sizeof a) == 0);
+    ASSERT_OK(fd_set_nonblock(f.client, true));
+    ASSERT(getrlimit(RLIMIT_NOFILE, &old) == 0);
+    low = (struct rlimit){.rlim_cur = (rlim_t)f.client + 1, .rlim_max = old.rlim_max};
+    ASSERT(setrlimit(RLIMIT_NOFILE, &low) == 0);
+    ASSERT(h1_fixture_wait(&f, SIZE_MAX, 1000));
+    ASSERT_INT(f.requests, 0);
+    ASSERT(setrlimit(RLIMIT_NOFILE, &old) == 0);
+    fd_close(f.client);
+    f.client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT(connect(f.client, (struct sockaddr *)&a, sizeof a) == 0);
+    ASSERT_OK(fd_set_nonblock(f.client, true));
+    f.client_eof = false;
+    h1_fixture_send(&f, HELLO, strlen(HELLO));
+    ASSERT(h1_fixture_wait(&f, 1, 1000));
+    ASSERT_INT(status_of(&f), 200);
+    h1_fixture_done(&f);
+}
+
 /* ---- draining ---- */
 
 static void count(void *ud) {
@@ -417,6 +449,28 @@ TEST(drain_lets_requests_end) {
     ASSERT(strstr(f.out.data, "Connection: close"));
     h1_fixture_turn(&f);
     ASSERT_INT(drained, 1);
+    h1_fixture_done(&f);
+}
+
+/* A head that promised to keep the connection went out before the drain began: it ends with the
+ * response all the same. */
+TEST(drain_ends_a_started_response) {
+    struct h1_fixture f;
+    unsigned drained = 0;
+
+    h1_fixture_init(&f, NULL);
+    h1_fixture_connect(&f);
+    static const char head[] = "POST /stream-echo HTTP/1.1\r\n" H "Content-Length: 6\r\n\r\nabc";
+    h1_fixture_send(&f, head, sizeof head - 1);
+    ASSERT(h1_fixture_wait(&f, 1, 1000));
+    h1_server_drain(f.server, 2000, count, &drained);
+    h1_fixture_send(&f, "def" HELLO, 3 + strlen(HELLO));
+    ASSERT(h1_fixture_wait(&f, SIZE_MAX, 1000));
+    ASSERT(str_ends(f.out.data, "0\r\n\r\n"));
+    h1_fixture_turn(&f);
+    ASSERT_INT(drained, 1);
+    ASSERT_INT(f.requests, 1);
+    ASSERT_INT(f.completed, 1);
     h1_fixture_done(&f);
 }
 

@@ -105,6 +105,20 @@ static const struct conversation {
      "GET /upgrade HTTP/1.1\r\n" H "Connection: Upgrade\r\nUpgrade: echo\r\n\r\nraw",
      "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nraw", false,
      1, 1},
+    {"no upgrade with a body",
+     "POST /upgrade HTTP/1.1\r\n" H
+     "Connection: Upgrade\r\nUpgrade: echo\r\nContent-Length: 3\r\n\r\nabc"
+     "GET /hello HTTP/1.1\r\n" H "\r\n",
+     "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" HELLO, false, 2, 2},
+    {"nothing allowed, nothing sent", "POST /nothing HTTP/1.1\r\n" H "Content-Length: 0\r\n\r\n",
+     OK(0) "\r\n", false, 1, 1},
+    {"nothing allowed, one byte sent",
+     "POST /nothing HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\n",
+     "HTTP/1.1 413 Content Too Large\r\nContent-Type: application/json\r\nContent-Length: "
+     "85\r\nConnection: close\r\n\r\n"
+     "{\"code\":\"GENERAL::BAD_REQUEST\",\"message\":\"the request body is larger than its "
+     "limit\"}",
+     true, 1, 0},
     {"upgrade not taken",
      "GET /hello HTTP/1.1\r\n" H
      "Connection: Upgrade\r\nUpgrade: h2c\r\n\r\nGET /hello HTTP/1.1\r\n" H "\r\n",
@@ -118,7 +132,7 @@ static const struct conversation {
     {"events", "GET /events HTTP/1.1\r\n" H "\r\n",
      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: "
      "no-cache\r\nX-Accel-Buffering: no\r\n"
-     "Transfer-Encoding: chunked\r\n\r\n4\r\n{}\n\n\r\n",
+     "Transfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n4\r\n{}\n\n\r\n",
      false, 1, 0},
 };
 

@@ -155,8 +155,8 @@ static void on_request(struct h1_req *r, void *ud) {
         h1_respond(r, 200, NULL, NULL, 0);
     } else if (str_eq(path, "/204") || str_eq(path, "/304")) {
         h1_respond(r, path[1] == '2' ? 204 : 304, NULL, NULL, 0);
-    } else if (str_eq(path, "/echo")) {
-        h1_req_collect(r, 1000, echo_body, x);
+    } else if (str_eq(path, "/echo") || str_eq(path, "/nothing")) {
+        h1_req_collect(r, path[1] == 'e' ? 1000 : 0, echo_body, x);
     } else if (str_eq(path, "/stream-echo") || str_eq(path, "/abort-late")) {
         h1_req_set_ops(r, path[1] == 's' ? &stream_ops : &abort_ops, x);
         h1_req_body_start(r, 0);

@@ -7,15 +7,23 @@
 
 /*
  * Paths of the handler:
- *   /hello           200 "hello"                  /empty    200, no body        /204, /304
- *   /echo            collects at most 1000 bytes and sends them back
- *   /stream-echo     sends body bytes back as they come (chunked), end included
- *   /late            like /hello, from a timer    /late-echo  starts the body from a timer, then as
- * /echo /chunks          chunked "one", "two"         /events     one event, stream stays open
- *   /fixed           Content-Length 6, two writes /short      promises 6, sends 3   /over  promises
- * 3, sends 6 /abort, /abort-late (after some body)         /ignore   200 without reading the body
- *   /upgrade         101, then echoes raw bytes   /inject   header with CR LF in its value
- *   /info            method|target|path|query|content_length|upgrade|http10|X-A
+ *   /hello         200 "hello"
+ *   /empty         200 without a body; /204 and /304 accordingly
+ *   /echo          collects at most 1000 bytes and sends them back
+ *   /nothing       the same with at most 0 bytes
+ *   /stream-echo   sends body bytes back as they come, in chunks
+ *   /late          like /hello, from a timer
+ *   /late-echo     starts the body from a timer, then as /echo
+ *   /chunks        chunks "one" and "two"
+ *   /events        one event; the stream stays open
+ *   /fixed         Content-Length 6 in two writes
+ *   /short         promises 6 bytes and sends 3
+ *   /over          promises 3 bytes and sends 6
+ *   /abort         aborts; /abort-late after some body
+ *   /ignore        200 without reading the body
+ *   /upgrade       101, then echoes raw bytes
+ *   /inject        a header with CR LF in its value
+ *   /info          method|target|path|query|content_length|upgrade|http10|X-A
  */
 struct h1_fixture {
     uv_loop_t loop;
