@@ -60,6 +60,7 @@ class Daemon:
     def __init__(self, config="", env=None, state=None, args=()):
         STATE_BASE.mkdir(parents=True, exist_ok=True)
         self.dir = pathlib.Path(state or tempfile.mkdtemp(prefix="d-", dir=STATE_BASE))
+        self.dir.chmod(0o711)  # sandbox ids must be able to pass through
         self.owns_dir = state is None
         self.port = free_port()
         self.socket = self.dir / "api.sock"
@@ -92,14 +93,20 @@ run_dir = "{self.dir}/run"
         path = self.dir / "notify.sock"
         path.unlink(missing_ok=True)
         note.bind(str(path))
-        note.settimeout(timeout * SLOW)
         env = dict(os.environ, NOTIFY_SOCKET=str(path), COVE_LIBEXEC=str(LIBEXEC), **self.env)
         with open(self.log, "ab") as log:
             self.proc = subprocess.Popen([str(BIN / "coved"), "--config", str(self.config), *self.args], stdin=subprocess.DEVNULL,
                                          stdout=log, stderr=log, env=env)
         try:
-            while b"READY=1" not in note.recv(4096):
-                pass
+            note.settimeout(0.2)
+            deadline = time.monotonic() + timeout * SLOW
+            while True:
+                try:
+                    if b"READY=1" in note.recv(4096):
+                        break
+                except TimeoutError:
+                    if self.proc.poll() is not None or time.monotonic() > deadline:
+                        raise
         except TimeoutError:
             self.proc.kill()
             self.proc.wait()
