@@ -61,11 +61,6 @@ static int open_file(struct download *d) {
     return 0;
 }
 
-static void run_open(void *ud) {
-    struct download *d = ud;
-    d->error = open_file(d);
-}
-
 /* The next bytes of the file, at most `max`; 0 at its end. */
 static ssize_t read_some(struct download *d, char *ret, size_t max) {
     ssize_t n;
@@ -95,6 +90,27 @@ static int fill_bytes(struct download *d) {
     }
     d->at_end = d->left == 0;
     return r;
+}
+
+/* A file of one piece is read before its length is announced: on some file systems sizes are only
+ * estimates. */
+static int read_small(struct download *d) {
+    d->left = (uint64_t)d->st.st_size;
+    int r = fill_bytes(d);
+    if (r == -EIO && d->at_end)
+        r = 0;
+    d->st.st_size = (off_t)d->piece.len;
+    d->at_end = true;
+    return r < 0 ? err_sys(&d->err, r, "%s", d->path) : 0;
+}
+
+static void run_open(void *ud) {
+    struct download *d = ud;
+
+    d->error = open_file(d);
+    if (d->error == 0 && S_ISREG(d->st.st_mode) && d->st.st_size > 0 &&
+        d->st.st_size <= (off_t)PIECE && !d->by_lines && !d->range)
+        d->error = read_small(d);
 }
 
 static int fill_lines(struct download *d) {
@@ -156,8 +172,6 @@ static void on_filled(void *ud) {
             h1_start(r, 200, text, -1);
         bool last = d->at_end;
         ssize_t queued = h1_write(r, d->piece.data, d->piece.len);
-        if (d->req != r)
-            return; /* on_close came meanwhile and freed everything */
         buf_clear(&d->piece);
         if (queued >= 0 && last)
             h1_end(r);
@@ -270,7 +284,11 @@ static void on_opened(void *ud) {
         reply_error(d->req, 400, ERR_FILE, "%s", err_text(&d->err));
     else if (d->error < 0)
         reply_errno(d->req, d->error, &d->err);
-    else if ((d->by_lines || begin_bytes(d)) && d->req)
+    else if (!d->by_lines && !begin_bytes(d))
+        return;
+    else if (d->piece.len > 0)
+        on_filled(d);
+    else
         start_work(d, run_fill, on_filled);
 }
 

@@ -25,6 +25,7 @@ static int resolve_cwd(const struct agent *a, const char *cwd, struct launch *l,
     int r;
 
     if (str_is_empty(cwd)) {
+        l->inherits_cwd = true; /* its user need not be able to enter it by name */
         l->cwd = strdup(a->cwd);
         return l->cwd ? 0 : err_set(err, -ENOMEM, "out of memory");
     }
@@ -90,6 +91,6 @@ void launch_apply(const struct launch *l, struct process_opts *o) {
     o->exe = l->exe;
     o->argv = (const char *const *)l->argv.v;
     o->envp = (const char *const *)l->env.v;
-    o->cwd = l->cwd;
+    o->cwd = l->inherits_cwd ? NULL : l->cwd;
     identity_apply(&l->identity, o);
 }

@@ -11,6 +11,7 @@
 struct launch {
     struct strv argv, env;
     char *exe, *cwd;
+    bool inherits_cwd; /* cwd is the agent's own */
     struct identity identity;
 };
 
