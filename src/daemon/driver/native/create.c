@@ -151,7 +151,7 @@ static int step_dirs(struct create *c, struct err *err) {
     crash_point("create-recorded");
     if (r == 0)
         c->dir = openat(n->sandboxes_fd, b->key, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (r == 0 && (c->dir < 0 || mkdirat(c->dir, "rootfs", 0755) < 0))
+    if (r == 0 && c->dir < 0)
         r = -errno;
     for (size_t i = 0; i < c->root.dirs.n && r == 0; i++)
         r = make_layer_dirs(c->dir, c->root.dirs.v[i]);
@@ -288,9 +288,8 @@ static json_t *plan_overlays(struct create *c, const char *dir) {
 static json_t *make_plan(struct create *c, struct fd_list *fds, struct err *err) {
     struct native *n = c->n;
     _cleanup_free_ char *dir = str_printf("%s/sandboxes/%s", n->state_dir, c->box->key);
-    _cleanup_free_ char *rootfs = dir ? path_join(dir, "rootfs") : NULL,
-                        *pid = dir ? path_join(dir, "pid") : NULL;
-    json_t *binds = rootfs && pid ? plan_binds(c, fds, err) : NULL, *overlays;
+    _cleanup_free_ char *pid = dir ? path_join(dir, "pid") : NULL;
+    json_t *binds = pid ? plan_binds(c, fds, err) : NULL, *overlays;
 
     if (!binds)
         return NULL;
@@ -301,8 +300,8 @@ static json_t *make_plan(struct create *c, struct fd_list *fds, struct err *err)
     if (argv)
         json_array_append_new(argv, json_string(c->box->key));
     return json_pack("{s:o, s:s, s:s, s:I, s:o, s:o, s:i}", "argv", argv, "dir", dir, "rootfs",
-                     rootfs, "userns", (json_int_t)box_uid_base(n, c->box), "overlays", overlays,
-                     "binds", binds, "timeout_ms", (int)n->config.start_timeout_ms);
+                     n->mount_point, "userns", (json_int_t)box_uid_base(n, c->box), "overlays",
+                     overlays, "binds", binds, "timeout_ms", (int)n->config.start_timeout_ms);
 }
 
 /* One try, by a parked child or a fresh one. */

@@ -94,6 +94,7 @@ int box_write_config(struct native *n, const struct box *b, const struct sandbox
     snprintf(token, sizeof token, "COVE_TOKEN=%s", boot_token);
     runtime_config_init(&c);
     c.args = args;
+    c.root_path = n->mount_point;
     c.env = env;
     c.hostname = box_hostname(b, spec, host);
     c.namespaces = spaces;

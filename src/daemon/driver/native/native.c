@@ -21,6 +21,17 @@
 #define FREEZE_TIMEOUT_MS 5000
 #define LOG_READ_MAX ((size_t)8 << 20)
 
+#ifdef COVE_CRASH_POINTS
+const char *const native_crash_points[] = {
+    "create-check",   "create-slot",    "create-recorded", "create-dirs",
+    "create-cgroup",  "create-network", "create-config",   "create-launch",
+    "create-claim",   "create-commit",  "remove-recorded", "remove-killed",
+    "remove-runtime", "remove-cgroup",  "remove-trash",    NULL,
+};
+#else
+const char *const native_crash_points[] = {NULL};
+#endif
+
 struct box *box_new(const char *id, const char *key) {
     struct box *b = calloc(1, sizeof *b);
 
@@ -240,6 +251,7 @@ static void op_free(struct driver *d) {
     free(n->agent_path);
     free(n->runtime);
     free(n->runtime_root);
+    free(n->mount_point);
     free(n->subnet);
     pthread_mutex_destroy(&n->lock);
     pthread_mutex_destroy(&n->nat_lock);

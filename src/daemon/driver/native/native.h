@@ -8,11 +8,12 @@
 #include "oci/seccomp.h"
 
 struct native_config {
-    const char *state_dir; /* "/var/lib/cove"; sandboxes/ is made below it; must be reachable (o+x)
-                              by all */
+    const char *state_dir; /* "/var/lib/cove"; sandboxes/ is made below it */
     const char *store_dir; /* image store; NULL = <state_dir>/store */
     const char *run_dir;   /* "/run/cove": runtime state, hub of the network; on tmpfs */
-    const char *lease_dir; /* shared by all daemons of the machine; NULL = "/run/cove/leases" */
+    /* shared by all daemons of the machine; NULL = "/run/cove/leases". Others must be able to enter
+     * it (o+x). */
+    const char *lease_dir;
     const char *libexec_dir; /* holds cove-execd and cove-launch; NULL = COVE_LIBEXEC or next to the
                                 program */
     const char *runtime;     /* path or name in PATH; NULL = "crun" */
@@ -35,6 +36,10 @@ void native_config_init(struct native_config *c);
  * recover(). The configuration is copied. */
 int native_driver_new(const struct native_config *config, const struct driver_events *events,
                       struct driver **ret, struct err *err);
+
+/* Places on the way of create and remove at which COVE_CRASH_AT=<name> kills the daemon, for tests;
+ * NULL-terminated, empty in builds without them. */
+extern const char *const native_crash_points[];
 
 /* What the host offers, each by trying it. */
 struct native_probe {

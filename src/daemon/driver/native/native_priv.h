@@ -54,6 +54,8 @@ struct native {
     int runtime_fd;   /* <run_dir>/<instance>/rt */
     int agent_fd;     /* O_PATH of cove-execd */
     char *runtime_root;
+    char *mount_point;    /* empty directory: a launcher child mounts the root there, in its own
+                             namespace */
     pthread_mutex_t lock; /* boxes, and fields of a box that others read */
     struct map *boxes;    /* id -> struct box */
     struct store *store;

@@ -64,7 +64,7 @@ static char *find_program(const char *name) {
     return NULL;
 }
 
-/* User-namespace roots walk down to their root file system with an id that owns nothing. */
+/* A sandbox's root walks down to its root file system with an id that owns nothing on this host. */
 static int check_reachable(const char *path, struct err *err) {
     _cleanup_free_ char *p = strdup(path);
     struct stat st;
@@ -76,10 +76,8 @@ static int check_reachable(const char *path, struct err *err) {
         s[1] = 0;
         if (stat(p, &st) == 0 && !(st.st_mode & S_IXOTH))
             return err_set(err, -EACCES,
-                           "the state directory %s cannot be used with user namespaces: %s is "
-                           "closed to others "
-                           "(chmod o+x %s, or choose another place)",
-                           path, p, p);
+                           "sandboxes cannot reach %s: %s is closed to others (chmod o+x %s)", path,
+                           p, p);
         s[1] = keep;
     }
     return 0;
@@ -109,8 +107,6 @@ static int open_directories(struct native *n, struct err *err) {
         r = open_dir(sandboxes, 0711, &n->sandboxes_fd, err);
     if (r == 0)
         r = open_dir(n->runtime_root, 0711, &n->runtime_fd, err);
-    if (r == 0 && n->config.userns)
-        r = check_reachable(sandboxes, err);
     if (r < 0)
         return r;
     r = path_read_file_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 64, &text, NULL);
@@ -150,9 +146,17 @@ static int open_programs(struct native *n, struct err *err) {
 
 static int open_parts(struct native *n, struct err *err) {
     const char *leases = n->config.lease_dir ? n->config.lease_dir : "/run/cove/leases";
+    _cleanup_close_ int mnt = -1;
     int r;
 
-    r = cgroups_open(n->instance, &n->cgroups, err);
+    n->mount_point = path_join(leases, "mnt");
+    if (!n->mount_point)
+        return err_set(err, -ENOMEM, "out of memory");
+    r = open_dir(n->mount_point, 0755, &mnt, err);
+    if (r == 0)
+        r = check_reachable(n->mount_point, err);
+    if (r == 0)
+        r = cgroups_open(n->instance, &n->cgroups, err);
     if (r == 0)
         r = slots_open(leases, n->state_dir, n->config.uid_count / ID_RANGE, &n->slots, err);
     if (r == 0)
