@@ -66,6 +66,18 @@ static int parse(const json_t *j, struct claim_spec *s, struct err *err) {
     return r;
 }
 
+/* The working directory of the entrypoint is the default one of every command too. */
+static int bind_cwd(struct agent *a, const char *cwd, struct err *err) {
+    _cleanup_(launch_done) struct launch l = {0};
+    int r = launch_prepare(a, cwd, NULL, -1, -1, &l, err);
+
+    if (r < 0)
+        return r;
+    free(a->cwd);
+    a->cwd = TAKE_PTR(l.cwd);
+    return 0;
+}
+
 static int bind_agent(struct agent *a, struct claim_spec *s, struct err *err) {
     char *token = s->token && *s->token ? strdup(s->token) : NULL;
 
@@ -80,7 +92,7 @@ static int bind_agent(struct agent *a, struct claim_spec *s, struct err *err) {
     if (s->sandbox_id && env_set(&a->env.claim, "OPENSANDBOX_ID", s->sandbox_id) < 0)
         return err_set(err, -ENOMEM, "out of memory");
     a->claimed = true;
-    return 0;
+    return str_is_empty(s->cwd) ? 0 : bind_cwd(a, s->cwd, err);
 }
 
 static void start_entrypoint(struct agent *a, struct h1_req *r, const struct claim_spec *s) {
@@ -91,7 +103,7 @@ static void start_entrypoint(struct agent *a, struct h1_req *r, const struct cla
     int e = c ? 0 : err_set(&err, -ENOMEM, "out of memory");
 
     if (e == 0)
-        e = launch_prepare(a, s->cwd, NULL, -1, -1, &l, &err);
+        e = launch_prepare(a, NULL, NULL, -1, -1, &l, &err);
     if (e == 0) {
         strv_done(&l.env);
         e = env_build_entrypoint(&a->env, &l.env);

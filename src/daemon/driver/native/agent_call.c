@@ -154,7 +154,7 @@ int agent_claim(const struct agent_call *c, const json_t *body, struct err *err)
         return 0;
     _cleanup_json_ json_t *answer = json_parse(in.data + at, in.len - at, NULL);
     const char *why = json_str(answer, "message");
-    return err_set(err, -EIO, "%s", why ? why : "the agent refused the claim");
+    return err_set(err, r == 400 ? -EINVAL : -EIO, "%s", why ? why : "the agent refused the claim");
 }
 
 int agent_ping(const struct agent_call *c, struct err *err) {
