@@ -58,6 +58,7 @@ static void create_body(struct xch *x, const char *data, size_t len) {
         return;
     }
     json_decref(detail);
+    h1_req_end_with_client(x->req); /* on_created must know whether somebody still waits */
     rq.is_operator = x->is_operator;
     if (rq.metadata)
         x->id = strdup(""); /* remembers that a map was given: it is echoed even when it is empty */
