@@ -178,16 +178,15 @@ int stream_command(struct cove_client *c, const char *sandbox_id, const struct s
     }
     s.started_us = clock_mono_us();
     s.deadline_ms = clock_mono_ms() + (int64_t)s.timeout_ms;
+    if (s.tty && isatty(STDIN_FILENO))
+        term_raw(); /* before the first byte of output */
     r = stream_start(&s, c, sandbox_id, &err);
-    if (r < 0) {
+    status = r < 0 ? 0 : stream_wait(&s);
+    term_restore();
+    if (r < 0)
         status = start_status(o->args, r, &err);
-    } else {
-        if (s.tty && isatty(STDIN_FILENO))
-            term_raw();
-        status = stream_wait(&s);
-        term_restore();
+    else
         cove_exec_free(s.exec);
-    }
     strv_done(&s.env);
     return status;
 }

@@ -118,18 +118,22 @@ static int copy_tree(struct transfer *t, int fd, const char *local, const char *
     return r;
 }
 
+/* The file routes do not follow links; without a `test` in the sandbox a link counts as a file. */
+static bool is_link_to_directory(struct transfer *t, const char *path) {
+    const char *const argv[] = {"test", "-d", path, NULL};
+    _cleanup_free_ char *out = NULL;
+    int code = 1;
+    return remote_run(t, argv, &out, &code, NULL) == 0 && code == 0;
+}
+
 /* As cp: into an existing directory under the source's own name. *ret is malloc'd. */
 static int target_path(struct transfer *t, const char *local, const char *path, bool is_dir,
                        char **ret, struct cove_error *err) {
     struct remote_info info;
-    _cleanup_free_ char *slashed =
-        str_printf("%s/", path); /* a link to a directory counts as one */
     struct cove_error probe = {0};
-    if (!slashed)
-        return cerr_oom(err);
     int r = remote_stat(t, path, &info, &probe);
-    if (r == 0 && info.type == 'l' && remote_stat(t, slashed, &info, NULL) < 0)
-        info.type = 'f';
+    if (r == 0 && info.type == 'l')
+        info.type = is_link_to_directory(t, path) ? 'd' : 'f';
     if (r < 0 && r != -ENOENT) {
         if (err)
             *err = probe;

@@ -203,7 +203,7 @@ void exec_on_input(const char *data, size_t len, void *ud) {
     len = MIN(len, sizeof(frame) - 1); /* the source never reads more */
     memcpy(frame + 1, data, len);
     ssize_t queued = ws_send(x->ws, WS_BINARY, frame, len + 1);
-    if (queued >= (ssize_t)SOCK_HIGH_WATER)
+    if (queued > (ssize_t)SOCK_HIGH_WATER)
         source_stop(&x->in);
 }
 

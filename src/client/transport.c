@@ -79,7 +79,7 @@ static void pump_body(struct exchange *x) {
             return;
         }
         ssize_t queued = h1_call_write(x->call, chunk, (size_t)n);
-        if (queued < 0 || (size_t)queued >= SOCK_HIGH_WATER)
+        if (queued < 0 || (size_t)queued > SOCK_HIGH_WATER)
             return; /* on_drain goes on; a broken connection ends in on_end */
     }
 }

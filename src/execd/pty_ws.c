@@ -98,7 +98,13 @@ void pty_client_failed(struct pty *p, const struct err *err) {
 
     if (!c)
         return;
-    send_error(c, "START_FAILED", err_text(err));
+    /* with the errno's name, so that a client can tell 126 from 127 */
+    _cleanup_buf_ struct buf b = BUF_INIT(16 << 10);
+    const char *name = strerrorname_np(-err->code);
+    buf_str(&b, "{\"type\":\"error\",\"error\":");
+    buf_json_str(&b, err_text(err), strlen(err_text(err)));
+    buf_printf(&b, ",\"code\":\"START_FAILED\",\"errno\":\"%s\"}", name ? name : "");
+    send_text(c, &b);
     detach(c, 1011, "start failed");
 }
 

@@ -77,19 +77,30 @@ static void conn_free(struct h1_conn *c) {
 
 /* ---- requests begin and end ---- */
 
-/* Tells the handler and the server's owner; the struct stays until its body is out of the way. */
-static void end_request(struct h1_conn *c, bool completed) {
-    struct h1_req *r = c->req;
+/* The server's owner; the socket is still there, its peer can be asked. */
+static void tell_done(const struct h1_conn *c) {
+    const struct h1_req *r = c->req;
     const struct h1_server_opts *o = &c->server->opts;
+
+    if (o->on_done)
+        o->on_done(r, r->status, r->out_bytes, clock_mono_us() - r->start_us, o->ud);
+}
+
+static void tell_close(struct h1_conn *c, bool completed) {
+    struct h1_req *r = c->req;
 
     r->closed = true;
     c->progress = true;
-    if (o->on_done)
-        o->on_done(r, r->status, r->out_bytes, clock_mono_us() - r->start_us, o->ud);
     if (r->ops.on_close)
         r->ops.on_close(r, completed, r->ud);
     buf_done(&r->collected);
     buf_done(&r->head);
+}
+
+/* Tells the handler and the server's owner; the struct stays until its body is out of the way. */
+static void end_request(struct h1_conn *c, bool completed) {
+    tell_done(c);
+    tell_close(c, completed);
 }
 
 static void use_input(struct h1_conn *c, size_t n) {
@@ -392,10 +403,10 @@ int h1_conn_unread(struct h1_conn *c) {
 }
 
 struct sock *h1_conn_detach(struct h1_conn *c) {
+    tell_done(c);
     struct sock *s = TAKE_PTR(c->sock);
-
     sock_set_ops(s, NULL, NULL);
-    end_request(c, true);
+    tell_close(c, true);
     h1_req_free(TAKE_PTR(c->req));
     if (!c->running)
         conn_free(c);

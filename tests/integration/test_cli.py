@@ -333,7 +333,7 @@ def test_private_daemon_leaves_nothing():
     before, left = private_traces(), covekit.Leftovers()
     r = cove("run", "--private", "--", "sh", "-c", "cat; exit 5", stdin=b"hello")
     assert (r.returncode, r.stdout) == (5, b"hello"), r
-    assert private_traces() == before
+    assert private_traces() <= before  # what killed ones had left may be swept meanwhile
     left.check()
 
 
@@ -344,7 +344,7 @@ def test_private_daemon_ends_with_cove(sig):
     assert private_traces() != before
     p.send_signal(sig)
     assert p.wait(20) == (130 if sig == signal.SIGINT else -signal.SIGKILL)
-    wait_for(lambda: private_traces() == before)
+    wait_for(lambda: private_traces() <= before)
     left.check()
 
 
@@ -353,7 +353,7 @@ def test_private_daemons_side_by_side():
     ps = [subprocess.Popen([COVE, "run", "--private", "--", "sh", "-c", f"echo {i}"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
                            env=environment()) for i in range(4)]
     assert [p.communicate(timeout=60)[0] for p in ps] == [f"{i}\n".encode() for i in range(4)]
-    assert private_traces() == before
+    assert private_traces() <= before  # what killed ones had left may be swept meanwhile
 
 
 # ---- create, ps, exec, logs, rm ----
