@@ -1,7 +1,6 @@
 """A real cove-execd on a free port, small HTTP and WebSocket clients, event streams. Standard library only."""
 import base64
 import contextlib
-import ctypes
 import hashlib
 import http.client
 import json
@@ -17,7 +16,6 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import covekit  # noqa: E402
 
-LIBC = ctypes.CDLL(None, use_errno=True)
 SLOW = covekit.SLOW
 
 
