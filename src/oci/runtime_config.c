@@ -17,6 +17,7 @@ static const char *const default_masked[] = {"/proc/acpi",          "/proc/asoun
                                              "/proc/latency_stats", "/proc/timer_list",
                                              "/proc/timer_stats",   "/proc/sched_debug",
                                              "/proc/scsi",          "/proc/interrupts",
+                                             "/proc/cmdline", /* the host's boot line */
                                              "/sys/firmware",       "/sys/devices/virtual/powercap",
                                              "/sys/kernel/debug",   NULL};
 static const char *const default_readonly[] = {

@@ -61,7 +61,7 @@ TEST(defaults) {
     check(json_object_get(j, "root"), "{\"path\":\"rootfs\",\"readonly\":false}");
     check(json_object_get(l, "namespaces"), "[{\"type\":\"pid\"},{\"type\":\"ipc\"},{\"type\":"
                                             "\"uts\"},{\"type\":\"mount\"},{\"type\":\"cgroup\"}]");
-    ASSERT_INT(json_array_size(json_object_get(l, "maskedPaths")), 13);
+    ASSERT_INT(json_array_size(json_object_get(l, "maskedPaths")), 14);
     ASSERT_INT(json_array_size(json_object_get(l, "readonlyPaths")), 5);
     ASSERT_INT(json_array_size(json_object_get(j, "mounts")), 5);
     /* Not ours to write: limits, cgroups, /sys, annotations of others. */

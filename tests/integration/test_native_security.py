@@ -20,6 +20,8 @@ EXACT = {
 # an attempt that may be open in some mode, and why
 TOLERATED = {
     "mknod whiteout": "a whiteout in the sandbox's own upper layer hides its own files only",
+    "list the agent's fds": "their numbers only: what they are needs ptrace rights, which are denied",
+    "raise the agent's oom_score_adj": "the sandbox harms nobody but itself",
     "list /sys/fs/cgroup": "an empty or read-only view of its own cgroup",
 }
 

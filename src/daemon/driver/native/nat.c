@@ -311,21 +311,22 @@ static int make_uplink(struct nat *t) {
     return r < 0 ? r : netns_run(t->hub, finish_uplink, t);
 }
 
-/* Bind file and description, so that a later daemon finds the hub. */
-static int pin_hub(struct nat *t) {
-    _cleanup_free_ char *pin = run_path(t->n, "hub.ns"), *about = run_path(t->n, "hub.json");
-    char from[40], text[128];
-    int fd;
+/* What recovery needs to know; written before anything exists. */
+static int describe_hub(struct nat *t) {
+    _cleanup_free_ char *about = run_path(t->n, "hub.json");
+    char text[128];
+    int len = snprintf(text, sizeof text, "{\"slot\":%u,\"base\":%u,\"prefix_len\":%u}", t->slot,
+                       t->base, t->prefix_len);
 
-    if (!pin || !about)
-        return -ENOMEM;
-    int len =
-        snprintf(text, sizeof text, "{\"slot\":%u,\"base\":%u,\"prefix_len\":%u,\"iptables\":%s}",
-                 t->slot, t->base, t->prefix_len, t->in_iptables ? "true" : "false");
-    int r = path_write_file_at(AT_FDCWD, about, text, (size_t)len, 0600, false);
-    if (r < 0)
-        return r;
-    fd = open(pin, O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
+    return about ? path_write_file_at(AT_FDCWD, about, text, (size_t)len, 0600, false) : -ENOMEM;
+}
+
+/* A bind mount by which a later daemon finds the namespace, and which keeps it alive until then. */
+static int pin_hub(struct nat *t) {
+    _cleanup_free_ char *pin = run_path(t->n, "hub.ns");
+    char from[40];
+    int fd = pin ? open(pin, O_RDONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
+
     if (fd < 0)
         return -errno;
     fd_close(fd);
@@ -362,8 +363,11 @@ static int make_hub(struct nat *t, struct err *err) {
     if (r < 0)
         return r;
     unpin_hub(t->n);
-    t->hub = netns_make();
-    r = t->hub < 0 ? t->hub : netns_run(t->hub, prepare_hub, NULL);
+    r = describe_hub(t);
+    if (r == 0)
+        r = t->hub = netns_make();
+    if (r >= 0)
+        r = netns_run(t->hub, prepare_hub, NULL);
     if (r < 0)
         return err_sys(err, -EIO, "making the hub of the outbound network (%s)", strerror(-r));
     r = hub_rules(t, err);
@@ -448,7 +452,6 @@ static bool reopen_hub(struct nat *t) {
     t->slot = (unsigned)json_int(j, "slot", 0);
     t->base = (uint32_t)json_int(j, "base", 0);
     t->prefix_len = (unsigned)json_int(j, "prefix_len", 0);
-    t->in_iptables = json_bool(j, "iptables", false);
     return t->base && t->prefix_len >= 8 && t->prefix_len <= 22 && if_nametoindex(t->host_if);
 }
 
@@ -476,6 +479,7 @@ void native_nat_recover(struct native *n) {
         return;
     }
     whole = reopen_hub(t);
+    t->in_iptables = true; /* as far as we know: its rules are looked for when the hub goes */
     if (whole && slots_claim(n->slots, t->slot) == 0 && has_outbound_box(n)) {
         if (hub_rules(t, &err) < 0 || host_rules(t, &err) < 0)
             log_error("the rules of the outbound network cannot be renewed", LOG_ERR(&err));
