@@ -73,6 +73,8 @@ static int bind_cwd(struct agent *a, const char *cwd, struct err *err) {
 
     if (r < 0)
         return r;
+    if (chdir(l.cwd) < 0) /* commands without a cwd of their own inherit it */
+        return err_sys(err, -errno, "cwd %s", cwd);
     free(a->cwd);
     a->cwd = TAKE_PTR(l.cwd);
     return 0;

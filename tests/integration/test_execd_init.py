@@ -285,6 +285,13 @@ def test_claim_starts_the_entrypoint(tmp_path):
     assert state["code"] == 5 and state["signal"] == 0 and abs(state["finished_us"] / 1e6 - time.time()) < 60
 
 
+def test_claim_cwd_is_the_default_of_commands(tmp_path):
+    with native(tmp_path) as a:
+        claim(a, cwd="/usr/bin")
+        assert a.run("pwd; echo $PWD").out == "/usr/bin\n/usr/bin\n"
+        assert a.run("pwd", cwd="..").out == "/usr\n"
+
+
 def test_claim_reports_why_the_entrypoint_cannot_start(tmp_path):
     with native(tmp_path) as a:
         r = claim(a, entrypoint=["no-such-program"])
