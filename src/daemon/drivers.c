@@ -5,8 +5,6 @@
 
 #include "daemon/driver/native/native.h"
 
-#pragma weak native_probe /* until the native driver has its probes */
-
 static int native_settings(const struct config *c, struct native_config *n, struct err *err) {
     native_config_init(n);
     n->state_dir = c->state_dir;
@@ -41,7 +39,7 @@ json_t *driver_probe(const struct config *c) {
 
     if (native_settings(c, &n, &err) < 0)
         native_config_init(&n);
-    size_t count = native_probe ? native_probe(&n, p) : 0;
+    size_t count = native_probe(&n, p);
     for (size_t i = 0; i < count; i++)
         json_array_append_new(list, json_pack("{s:s,s:b,s:b,s:s,s:s,s:s}", "name", p[i].name, "ok",
                                               p[i].ok, "required", p[i].required, "detail",
