@@ -397,7 +397,9 @@ static int format_head(const struct h1_call_opts *o, struct buf *b) {
     int r;
 
     if (!is_token(o->method) || !is_target(o->target) || o->body_length < -1 ||
-        (o->body && o->body_length < 0))
+        (o->body && o->body_length < 0) ||
+        str_eq(o->method, "CONNECT") || /* its answer has no framing */
+        (!o->addr.unix_path && !o->addr.host))
         return -EINVAL;
     buf_printf(b, "%s %s HTTP/1.1\r\n", o->method, o->target);
     r = add_headers(o, b);
@@ -456,11 +458,12 @@ int h1_call(uv_loop_t *loop, const struct h1_call_opts *o, const struct h1_call_
     h1_response_init(&c->response, str_eq(o->method, "HEAD"), o->keep_upgrade);
     uv_timer_init(loop, &c->timer);
     c->timer.data = c;
-    c->key = make_key(o);
-    r = c->key ? format_head(o, &c->pending) : -ENOMEM;
+    r = format_head(o, &c->pending);
     if (r == 0 && o->pool) {
         c->pool = h1_pool_ref(o->pool);
         c->pool_epoch = h1_pool_epoch(o->pool);
+        c->key = make_key(o);
+        r = c->key ? 0 : -ENOMEM;
     }
     if (r == 0)
         r = start(c, o);

@@ -103,18 +103,35 @@ static int keep_headers(struct proxy *p, const struct h1_header *list, struct h1
     return r;
 }
 
+/* May be sent again when a kept connection died under it: no body, and no effect that happens
+ * twice. */
+static bool is_repeatable(const struct h1_req *r) {
+    static const char *const methods[] = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"};
+
+    if (h1_req_content_length(r) != 0)
+        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(methods); i++)
+        if (str_eq(h1_req_method(r), methods[i]))
+            return true;
+    return false;
+}
+
+/* A retry may come when the caller's descriptor is closed. */
+static int keep_netns(struct proxy *p) {
+    p->netns_fd = fcntl(p->o.addr.netns_fd, F_DUPFD_CLOEXEC, 3);
+    p->o.addr.netns_fd = p->netns_fd;
+    return p->netns_fd < 0 ? -errno : 0;
+}
+
 static int proxy_new(struct h1_req *r, const struct proxy_opts *o, struct proxy **ret) {
     struct proxy *p = calloc(1, sizeof *p);
     int e;
 
     if (!p)
         return -ENOMEM;
-    *p = (struct proxy){.req = r, .o = *o, .netns_fd = -1};
-    if (o->addr.netns_fd > 0) { /* a retry may come when the caller's descriptor is gone */
-        p->netns_fd = fcntl(o->addr.netns_fd, F_DUPFD_CLOEXEC, 3);
-        p->o.addr.netns_fd = p->netns_fd;
-    }
-    e = o->addr.netns_fd > 0 && p->netns_fd < 0 ? -errno : 0;
+    *p = (struct proxy){
+        .req = r, .o = *o, .netns_fd = -1, .is_repeatable = o->pool && is_repeatable(r)};
+    e = p->is_repeatable && o->addr.netns_fd > 0 ? keep_netns(p) : 0;
     const char **strings[] = {&p->o.addr.unix_path, &p->o.addr.host, &p->o.pool_key,
                               &p->o.target,         &p->o.host,      &p->o.location_prefix};
     for (size_t i = 0; i < ARRAY_SIZE(strings) && e == 0; i++)
@@ -279,19 +296,6 @@ static void on_end(struct h1_call *c, int error, const struct err *err, void *ud
 
 /* ---- start ---- */
 
-/* May be sent again when the first connection died under it: no body, and no effect that happens
- * twice. */
-static bool is_repeatable(const struct h1_req *r) {
-    static const char *const methods[] = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"};
-
-    if (h1_req_content_length(r) != 0)
-        return false;
-    for (size_t i = 0; i < ARRAY_SIZE(methods); i++)
-        if (str_eq(h1_req_method(r), methods[i]))
-            return true;
-    return false;
-}
-
 static int start_call(struct proxy *p, struct err *err) {
     static const struct h1_call_ops ops = {.on_response = on_response,
                                            .on_data = on_data,
@@ -346,7 +350,6 @@ void proxy_run(struct h1_req *r, const struct proxy_opts *o) {
     }
     h1_req_set_ops(r, &ops, p);
     h1_req_end_with_client(r);
-    p->is_repeatable = is_repeatable(r);
     e = start_call(p, &err);
     if (e < 0) {
         fail(p, e, &err);

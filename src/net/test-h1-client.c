@@ -371,6 +371,11 @@ TEST(bad_requests_are_refused) {
     }
     struct h1_call_opts o = options(1, "GET /", "/");
     ASSERT_INT(h1_call(&loop, &o, &call_ops, &g, &c), -EINVAL);
+    o = options(1, "CONNECT", "/");
+    ASSERT_INT(h1_call(&loop, &o, &call_ops, &g, &c), -EINVAL);
+    o = options(1, "GET", "/");
+    o.addr.host = NULL;
+    ASSERT_INT(h1_call(&loop, &o, &call_ops, &g, &c), -EINVAL);
     o = options(1, NULL, "/");
     ASSERT_INT(h1_call(&loop, &o, &call_ops, &g, &c), -EINVAL);
     loop_done(&loop);
