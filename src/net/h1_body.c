@@ -59,8 +59,6 @@ static int on_chunk_header(llhttp_t *p) {
         r->in_trailers = true;
         return HPE_PAUSED;
     }
-    if (r->body_started && p->content_length > r->body_limit - MIN(r->body_limit, r->body_bytes))
-        return fault(r, 413, "the request body is larger than its limit");
     return 0;
 }
 

@@ -248,7 +248,7 @@ static void settle_waits(struct h1_conn *c) {
         kind = H1_WAIT_DRAIN;
     else
         kind = h1_body_is_wanted(r) ? H1_WAIT_BODY : H1_WAIT_NONE;
-    if (kind != c->wait_kind || (c->progress && kind != H1_WAIT_DRAIN && kind != H1_WAIT_NONE))
+    if (kind != c->wait_kind || (c->progress && kind != H1_WAIT_NONE))
         start_wait(c, kind);
     c->progress = false;
 }

@@ -12,6 +12,9 @@
 #define OK(n) "HTTP/1.1 200 OK\r\nContent-Length: " #n "\r\n"
 #define HELLO OK(5) "\r\nhello"
 #define HELLO_CLOSE OK(5) "Connection: close\r\n\r\nhello"
+#define TEN "0123456789"
+#define HUNDRED TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+#define THOUSAND HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED
 #define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
 
 static const struct conversation {
@@ -49,6 +52,7 @@ static const struct conversation {
      CHUNKED "\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n", false, 1, 1},
     {"fixed answer in pieces", "GET /fixed HTTP/1.1\r\n" H "\r\n", OK(6) "\r\nabcdef", false, 1, 1},
     {"too short an answer is cut", "GET /short HTTP/1.1\r\n" H "\r\n", OK(6) "\r\nabc", true, 1, 0},
+    {"too long an answer is cut", "GET /over HTTP/1.1\r\n" H "\r\n", "", true, 1, 0},
     {"body by length",
      "POST /echo HTTP/1.1\r\n" H "Content-Length: 3\r\n\r\nabcGET /hello HTTP/1.1\r\n" H "\r\n",
      OK(3) "\r\nabc" HELLO, false, 2, 2},
@@ -92,7 +96,7 @@ static const struct conversation {
      "limit\"}",
      true, 1, 0},
     {"too large by chunk",
-     "POST /echo HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3e8\r\n",
+     "POST /echo HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3e8\r\n" THOUSAND,
      "HTTP/1.1 413 Content Too Large\r\nContent-Type: application/json\r\nContent-Length: "
      "85\r\nConnection: close\r\n\r\n"
      "{\"code\":\"GENERAL::BAD_REQUEST\",\"message\":\"the request body is larger than its "
@@ -113,7 +117,7 @@ static const struct conversation {
     {"nothing allowed, nothing sent", "POST /nothing HTTP/1.1\r\n" H "Content-Length: 0\r\n\r\n",
      OK(0) "\r\n", false, 1, 1},
     {"nothing allowed, one byte sent",
-     "POST /nothing HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\n",
+     "POST /nothing HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\na",
      "HTTP/1.1 413 Content Too Large\r\nContent-Type: application/json\r\nContent-Length: "
      "85\r\nConnection: close\r\n\r\n"
      "{\"code\":\"GENERAL::BAD_REQUEST\",\"message\":\"the request body is larger than its "

@@ -167,6 +167,22 @@ TEST(queue_marks) {
     finish(&e);
 }
 
+TEST(no_drain_report_below_the_mark) {
+    static char block[65536], sink[65536];
+    struct end e;
+
+    begin(&e);
+    while (sock_queued(e.s) == 0)
+        ASSERT(sock_write(e.s, block, sizeof block) >= 0);
+    for (int i = 0; i < 1000 && sock_queued(e.s); i++) {
+        (void)!recv(e.peer, sink, sizeof sink, 0);
+        turns(&e, 1);
+    }
+    ASSERT_INT(e.flushes, 1);
+    ASSERT_INT(e.drains, 0);
+    finish(&e);
+}
+
 TEST(queue_is_bounded) {
     static char block[1 << 20];
     struct end e;
