@@ -50,6 +50,20 @@ void config_write_doc(struct buf *out) {
     }
 }
 
+/* Something of the right type for a key that is unset by default. */
+static const char *placeholder(const struct config_key *k) {
+    switch (k->type) {
+    case KEY_INT:
+        return "3600";
+    case KEY_LIST:
+        return "[]";
+    case KEY_TEXT:
+        return k->flags & KEY_NONEMPTY ? "\"...\"" : "\"\"";
+    default:
+        return "";
+    }
+}
+
 void config_write_sample(struct buf *out) {
     const struct config_key *before = NULL;
 
@@ -61,10 +75,7 @@ void config_write_sample(struct buf *out) {
         if (!before || !same_section(before, k))
             buf_printf(out, "\n[%.*s]\n", (int)n, k->key);
         buf_printf(out, "# %s\n", k->help);
-        buf_printf(out, "#%s = %s\n", k->key + n + 1,
-                   k->dflt              ? k->dflt
-                   : k->type == KEY_INT ? "3600"
-                                        : "\"\"");
+        buf_printf(out, "#%s = %s\n", k->key + n + 1, k->dflt ? k->dflt : placeholder(k));
         before = k;
     }
 }
