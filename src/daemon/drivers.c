@@ -46,3 +46,7 @@ json_t *driver_probe(const struct config *c) {
                                               p[i].detail, "why", p[i].why, "fix", p[i].fix));
     return list;
 }
+
+const char *const *driver_crash_points(void) {
+    return native_crash_points;
+}

@@ -155,6 +155,10 @@ int main(int argc, char **argv) {
     case MODE_CONFIG_DOC:
         config_write_doc(&doc);
         return print(&doc);
+    case MODE_CRASH_POINTS:
+        for (const char *const *p = driver_crash_points(); *p; p++)
+            puts(*p);
+        return 0;
     case MODE_INIT_CONFIG:
         return init_config(&o);
     default:

@@ -45,6 +45,7 @@ enum {
     OPT_CHECK,
     OPT_DOC,
     OPT_PROBE,
+    OPT_POINTS,
     OPT_VERSION
 };
 
@@ -61,6 +62,7 @@ static const struct option table[] = {
     {"check-config", no_argument, NULL, OPT_CHECK},
     {"print-config-doc", no_argument, NULL, OPT_DOC},
     {"probe", no_argument, NULL, OPT_PROBE},
+    {"list-crash-points", no_argument, NULL, OPT_POINTS}, /* for the tests */
     {"version", no_argument, NULL, OPT_VERSION},
     {"help", no_argument, NULL, 'h'},
     {0},
@@ -109,6 +111,9 @@ static int take(struct options *o, int opt, struct err *err) {
         return 0;
     case OPT_PROBE:
         o->mode = MODE_PROBE;
+        return 0;
+    case OPT_POINTS:
+        o->mode = MODE_CRASH_POINTS;
         return 0;
     case OPT_VERSION:
         o->mode = MODE_VERSION;

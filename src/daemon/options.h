@@ -11,6 +11,7 @@ enum options_mode {
     MODE_CONFIG_DOC,
     MODE_INIT_CONFIG,
     MODE_PROBE,
+    MODE_CRASH_POINTS,
 };
 
 struct options {

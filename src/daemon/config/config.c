@@ -244,7 +244,7 @@ int config_parse(const char *text, size_t len, const char *name, struct config *
     if ((r = set_defaults(&c, rd.err)) < 0)
         return fail(&c, r);
     if ((r = toml_visit(text, len, on_value, &rd, rd.err)) < 0) {
-        if (strncmp(rd.err->msg, "line ", 5) == 0)
+        if (!str_starts(rd.err->msg, name)) /* the parser's own: it does not know the file */
             err_wrap(rd.err, "%s", name);
         return fail(&c, r);
     }

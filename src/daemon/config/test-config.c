@@ -92,6 +92,7 @@ TEST(messages_name_the_place_and_what_was_expected) {
         {"[docker]\nsandbox_env = { A = 1 }\n", "f.toml:2: docker.sandbox_env.A: expected a text"},
         {"server = 3\n", "unknown"}, /* a section that is no table: named, ignored */
         {"[server\n", "f.toml: line 1, column"},
+        {"[{x]\n", "f.toml: not valid TOML"},
         {"[server]\nport = 1\nport = 2\n", "f.toml: line 3, column"},
         {"[runtime]\ntype = \"docker\"\n",
          "runtime.type: expected \"native\"; this version has no other driver"},
