@@ -55,7 +55,8 @@ static ssize_t read_block(struct tar *s) {
 
     if (s->fd < 0) {
         n = (ssize_t)MIN(s->mem_left, BLOCK_BYTES);
-        memcpy(s->block, s->mem, (size_t)n);
+        if (n > 0)
+            memcpy(s->block, s->mem, (size_t)n);
         s->mem += n;
         s->mem_left -= (size_t)n;
     } else {

@@ -108,6 +108,15 @@ def test_directory(store, work):
     assert store.load_path(src, "local/e").json["id"] == store.load_path(src, "local/f").json["id"]
 
 
+def test_large_directory(store, work):
+    (work / "src").mkdir()
+    for n in range(600):  # more than glibc sorts on its stack
+        (work / "src" / f"file-{n:05}").touch()
+    r = store.load_path(work / "src", "local/d")
+    assert r.code == 0, r
+    assert len(list(store.tree("local/d").iterdir())) == 600
+
+
 def test_config(store):
     t = tar(entry("f"))
     conf = {"Env": ["A=b", "C="], "Entrypoint": ["/e"], "Cmd": ["c", ""], "WorkingDir": "/w", "User": "u:g"}
