@@ -433,3 +433,30 @@ def test_crun_takes_the_configuration(store, work):
     assert lines[3] == "cove-test"
     assert "are you root" in r.stdout or "on /proc type proc" in r.stdout
     assert {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "shm", "pts"} <= set(lines)
+
+
+# ---- behind the daemon ----
+
+def wait_for(what, timeout=15):
+    deadline = time.monotonic() + timeout * covekit.SLOW
+    while not what():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.02)
+
+
+def test_daemon_collects_what_crashes_leave(work):
+    """A layer that a killed import had published goes at the next start; what a sandbox runs on stays."""
+    with covekit.Daemon() as d:
+        covekit.import_image(d, covekit.busybox_rootfs(work / "b.tar"), "bb")
+        store = Store(d.dir / "store")
+        used = store.layers()
+        s = d.create("local/bb")["id"]
+        assert d.run(s, "echo alive")[0].strip() == "alive"
+        assert d.request("DELETE", "/v1/sandboxes/" + d.create("local/bb")["id"]).status == 204
+        d.kill()
+        orphan = "f" * 64 + ".plain"
+        shutil.copytree(store.path / "layers" / used[0] / "fs/etc", store.path / "layers" / orphan / "fs")
+        d.start()
+        wait_for(lambda: store.layers() == used)
+        assert d.run(s, "/bin/busybox echo alive")[0].strip() == "alive"
+        assert store.names() == ["local/bb"]

@@ -23,6 +23,45 @@ struct images {
     struct service *service;
 };
 
+/* ---- layers that nothing needs ---- */
+
+struct collect_job {
+    struct job job;
+    struct images *im;
+};
+
+/* What a killed import has already published, and what was in use when its image went. */
+static void run_collect(struct job *j) {
+    struct images *im = container_of(j, struct collect_job, job)->im;
+    struct driver *d = service_driver(im->service);
+    _cleanup_strv_ struct strv layers = {0};
+    struct err err = {0};
+    size_t freed = 0;
+    int r = d->ops->layers_in_use ? d->ops->layers_in_use(d, &layers) : 0;
+
+    if (r == 0)
+        r = store_gc(im->store, (const char *const *)layers.v, &freed, &err);
+    if (r < 0)
+        log_warn("image layers not collected", LOG_ERR(&err));
+    else if (freed > 0)
+        log_info("image layers collected", LOG_INT("layers", freed));
+}
+
+static void collect_done(struct job *j) {
+    free(container_of(j, struct collect_job, job));
+}
+
+static void collect(struct images *im) {
+    struct collect_job *c = calloc(1, sizeof *c);
+
+    if (!c)
+        return; /* the next start will */
+    c->im = im;
+    c->job.run = run_collect;
+    c->job.done = collect_done;
+    service_submit(im->service, &c->job);
+}
+
 int images_open(const char *dir, struct service *s, struct images **ret, struct err *err) {
     struct images *im = calloc(1, sizeof *im);
 
@@ -34,6 +73,7 @@ int images_open(const char *dir, struct service *s, struct images **ret, struct 
         free(im);
         return r;
     }
+    collect(im);
     *ret = im;
     return 0;
 }
