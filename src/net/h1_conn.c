@@ -44,7 +44,8 @@ int h1_conn_new(struct h1_server *s, int fd, struct h1_conn **ret) {
         return r;
     }
     c->server = s;
-    buf_init(&c->in, s->opts.limits.max_target + s->opts.limits.max_headers + 4 * H1_PIPELINE_MAX);
+    buf_init(&c->in,
+             2 * (s->opts.limits.max_target + s->opts.limits.max_headers + 4 * H1_PIPELINE_MAX));
     list_init(&c->deferred);
     list_init(&c->wait.link);
     list_init(&c->write_wait.link);
@@ -243,7 +244,7 @@ static void settle_waits(struct h1_conn *c) {
     enum h1_wait kind;
 
     if (!r)
-        kind = c->in.len ? H1_WAIT_HEAD : H1_WAIT_IDLE;
+        kind = h1_conn_input(c) ? H1_WAIT_HEAD : H1_WAIT_IDLE;
     else if (r->closed)
         kind = H1_WAIT_DRAIN;
     else
@@ -255,7 +256,7 @@ static void settle_waits(struct h1_conn *c) {
 
 static void settle_reads(struct h1_conn *c) {
     const struct h1_req *r = c->req;
-    bool want = !r || h1_body_is_wanted(r) || (r->body_done && c->in.len < H1_PIPELINE_MAX);
+    bool want = !r || h1_body_is_wanted(r) || (r->body_done && h1_conn_input(c) < H1_PIPELINE_MAX);
 
     if (want && !c->eof)
         sock_read_start(c->sock);
@@ -263,13 +264,39 @@ static void settle_reads(struct h1_conn *c) {
         sock_read_stop(c->sock);
 }
 
-static void run(struct h1_conn *c, const char *data, size_t len) {
-    bool from_in = c->in.len > 0;
+/* Makes the input a run works on: what was kept, and the new bytes. True when it lies in `in`. */
+static bool take_input(struct h1_conn *c, const char *data, size_t len) {
+    bool kept = h1_conn_input(c) > 0;
 
-    if (from_in && len && buf_append(&c->in, data, len) < 0)
+    if (kept && len && buf_append(&c->in, data, len) < 0)
         c->broken = true;
-    c->cur = from_in ? c->in.data : data;
-    c->cur_len = from_in ? c->in.len : len;
+    c->cur = kept ? c->in.data + c->in_used : data;
+    c->cur_len = kept ? c->in.len - c->in_used : len;
+    return kept;
+}
+
+/* Keeps what is left. Moved down only once half is used, so that many small steps stay cheap. */
+static void keep_input(struct h1_conn *c, bool kept) {
+    if (!c->cur_len) {
+        buf_done(&c->in);
+        c->in_used = 0;
+    } else if (!kept) {
+        if (buf_append(&c->in, c->cur, c->cur_len) < 0)
+            h1_conn_break(c);
+    } else {
+        c->in_used = c->in.len - c->cur_len;
+        if (c->in_used > c->in.len / 2) {
+            buf_consume(&c->in, c->in_used);
+            c->in_used = 0;
+        }
+    }
+    c->cur = NULL;
+    c->cur_len = 0;
+}
+
+static void run(struct h1_conn *c, const char *data, size_t len) {
+    bool kept = take_input(c, data, len);
+
     c->running = true;
     while (step(c))
         ;
@@ -278,14 +305,7 @@ static void run(struct h1_conn *c, const char *data, size_t len) {
         conn_free(c);
         return;
     }
-    if (from_in)
-        buf_consume(&c->in, c->in.len - c->cur_len);
-    else if (c->cur_len && buf_append(&c->in, c->cur, c->cur_len) < 0)
-        h1_conn_break(c);
-    if (!c->in.len && c->in.data)
-        buf_done(&c->in);
-    c->cur = NULL;
-    c->cur_len = 0;
+    keep_input(c, kept);
     if (c->req)
         h1_flush_head(c->req);
     settle_waits(c);
@@ -367,7 +387,7 @@ void h1_conn_refuse(struct h1_conn *c, int status, const char *text) {
 void h1_conn_close_if_idle(struct h1_conn *c) {
     if (c->req)
         return;
-    c->ending = c->in.len ? H1_END_LINGER : H1_END_NOW;
+    c->ending = h1_conn_input(c) ? H1_END_LINGER : H1_END_NOW;
     conn_free(c);
 }
 
@@ -395,8 +415,8 @@ void h1_conn_expired(struct h1_conn *c, enum h1_wait kind) {
 }
 
 int h1_conn_unread(struct h1_conn *c) {
-    const char *rest = c->running ? c->cur : c->in.data;
-    size_t len = c->running ? c->cur_len : c->in.len;
+    size_t len = h1_conn_input(c);
+    const char *rest = c->running ? c->cur : len ? c->in.data + c->in_used : NULL;
 
     sock_read_stop(c->sock);
     return sock_unread(c->sock, rest, len);

@@ -119,11 +119,17 @@ struct h1_conn {
     bool close_after;   /* no request is served after the present one */
     bool progress;      /* body bytes or a finished request: time limits start anew */
     uint64_t sent_mark; /* sock_sent() when the write time limit was armed */
-    struct buf in;      /* bytes not used yet */
-    const char *cur;    /* while running: the rest of the input */
+    struct buf in;      /* bytes that came, the first in_used of them used already */
+    size_t in_used;
+    const char *cur; /* while running: the rest of the input */
     size_t cur_len;
     struct h1_scan scan;
 };
+
+/* Bytes that came and are not used yet. */
+static inline size_t h1_conn_input(const struct h1_conn *c) {
+    return c->running ? c->cur_len : c->in.len - c->in_used;
+}
 
 int h1_conn_new(struct h1_server *s, int fd, struct h1_conn **ret); /* owns fd, also on failure */
 /* Ends it at once: on_close(false) of its request is called inside, the connection is freed. Not

@@ -146,9 +146,8 @@ static bool has_no_body(int status) {
 static bool can_keep(const struct h1_req *r) {
     const struct h1_conn *c = r->conn;
     const struct h1_limits *lim = &c->server->opts.limits;
-    bool more = (c->running ? c->cur_len : c->in.len) > 0;
 
-    if (!r->keep_alive || c->server->draining || r->until_close || (c->eof && !more))
+    if (!r->keep_alive || c->server->draining || r->until_close || (c->eof && !h1_conn_input(c)))
         return false;
     if (r->body_done || (r->body_started && r->ops.on_body))
         return true;
