@@ -26,6 +26,8 @@
 
 #define FD_HIGH 200 /* descriptors we still need live above this while 3, 4, ... are filled */
 
+static int userns = -1; /* of this child: layers and binds are mapped by it */
+
 void launch_request_done(struct launch_request *q) {
     json_decref(q->json);
     q->json = NULL;
@@ -76,6 +78,7 @@ static bool failed(struct launch_report *report, const char *step, int code) {
 
 bool launch_child_enter(const struct launch_request *q, bool born_in_box,
                         struct launch_report *report) {
+    unsigned base = (unsigned)json_int(q->json, "userns", 0);
     int64_t t0 = clock_mono_us();
     int box = launch_request_fd(q, "box"), r;
 
@@ -90,6 +93,11 @@ bool launch_child_enter(const struct launch_request *q, bool born_in_box,
     crash_point("launch-child-entered");
     if (unshare(CLONE_NEWNS) < 0)
         return failed(report, "unshare(CLONE_NEWNS)", -errno);
+    if (base) {
+        userns = mount_userns(base);
+        if (userns < 0)
+            return failed(report, "user namespace", userns);
+    }
     report->enter_us = clock_mono_us() - t0;
     return true;
 }
@@ -110,7 +118,7 @@ static const char **strings(const json_t *array, size_t *ret_n) {
     return v;
 }
 
-static bool do_overlays(const struct launch_request *q, int userns, struct launch_report *report) {
+static bool do_overlays(const struct launch_request *q, struct launch_report *report) {
     json_t *o;
     size_t i;
 
@@ -135,7 +143,7 @@ static bool do_overlays(const struct launch_request *q, int userns, struct launc
     return true;
 }
 
-static bool do_binds(const struct launch_request *q, int userns, struct launch_report *report) {
+static bool do_binds(const struct launch_request *q, struct launch_report *report) {
     json_t *binds = json_object_get(q->json, "binds");
     size_t next = 0;
 
@@ -161,19 +169,16 @@ static bool do_binds(const struct launch_request *q, int userns, struct launch_r
 
 static bool do_mounts(const struct launch_request *q, struct launch_report *report) {
     unsigned base = (unsigned)json_int(q->json, "userns", 0);
-    int userns = -1, netns = launch_request_fd(q, "netns"), r;
+    int netns = launch_request_fd(q, "netns"), r;
 
     if (!json_str(q->json, "rootfs"))
         return failed(report, "reading the plan", -EBADMSG);
     if (base) {
-        userns = mount_userns(base);
-        if (userns < 0)
-            return failed(report, "user namespace", userns);
         r = mount_become_owner(base);
         if (r < 0)
             return failed(report, "taking the sandbox's file owner", r);
     }
-    if (!do_overlays(q, userns, report))
+    if (!do_overlays(q, report))
         return false;
     crash_point("launch-child-overlay");
     if (netns >= 0 && setns(netns, CLONE_NEWNET) < 0)
@@ -183,7 +188,7 @@ static bool do_mounts(const struct launch_request *q, struct launch_report *repo
     r = mount_sysfs(json_str(q->json, "rootfs"), &report->err);
     if (r < 0)
         return failed(report, "sysfs", r);
-    return do_binds(q, userns, report);
+    return do_binds(q, report);
 }
 
 /* Puts the "keep" descriptors at 3, 4, ... and marks everything above them close-on-exec. */

@@ -24,8 +24,8 @@ struct launch_report {
     char step[128];
 };
 
-/* Moves the calling process into its cgroups and a mount namespace of its own. False: see the
- * report. */
+/* Moves the calling process into its cgroups and a mount namespace of its own, and makes its user
+ * namespace. False: see the report. */
 bool launch_child_enter(const struct launch_request *q, bool born_in_box,
                         struct launch_report *report);
 /* Mounts, descriptors, exec of runtime_fd with standard error on text_fd. Comes back only on

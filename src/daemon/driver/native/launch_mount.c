@@ -216,10 +216,13 @@ int mount_bind(int tree, const char *rootfs, const char *target, bool read_only,
     root = open(rootfs, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return err_sys(err, -errno, "root file system");
-    r = make_target(root, target + 1, !S_ISDIR(st.st_mode));
-    if (r < 0)
-        return err_sys(err, r, "making the mount point");
     at = path_open_in_root(root, target, O_PATH, 0);
+    if (at == -ENOENT) {
+        r = make_target(root, target + 1, !S_ISDIR(st.st_mode));
+        if (r < 0)
+            return err_sys(err, r, "making the mount point");
+        at = path_open_in_root(root, target, O_PATH, 0);
+    }
     if (at < 0)
         return err_sys(err, at, "mount point");
     if (syscall(SYS_move_mount, tree, "", at, "",

@@ -5,8 +5,8 @@
  * cove-launch died.
  *
  *  request {"op":"launch", "roles":[...], "timeout_ms":N, "parked":K?, <plan>}
- *          {"op":"park",   "roles":[...]}     a child in its cgroups and its own mount namespace,
- * waiting
+ *          {"op":"park",   "roles":[...], "userns":N}   a child in its cgroups and its own mount
+ * namespace, waiting
  *          {"op":"drop",   "parked":K}        ends a parked child
  *  answer  {"pid":N, "enter_us":N, "mount_us":N, "run_us":N} + descriptors: pidfd, text of the
  * runtime and agent

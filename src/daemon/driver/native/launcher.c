@@ -201,9 +201,10 @@ int launcher_launch(struct launcher *l, int64_t parked, json_t *plan, const stru
     return 0;
 }
 
-int launcher_park(struct launcher *l, const struct launch_fd *fds, size_t n_fds,
+int launcher_park(struct launcher *l, unsigned userns, const struct launch_fd *fds, size_t n_fds,
                   int64_t *ret_parked, struct err *err) {
-    _cleanup_json_ json_t *q = json_pack("{s:s}", "op", "park"), *a = NULL;
+    _cleanup_json_ json_t *q = json_pack("{s:s, s:I}", "op", "park", "userns", (json_int_t)userns),
+                          *a = NULL;
     size_t n_got = 0;
     int r = transact(l, q, fds, n_fds, LAUNCH_TIMEOUT_MS, &a, NULL, &n_got, err);
 

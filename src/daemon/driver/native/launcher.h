@@ -35,8 +35,9 @@ DEFINE_CLEANUP(struct launcher, launcher_free)
  * after a failure is in the sandbox's cgroup: the caller kills that. Errors never are -ENOENT. */
 int launcher_launch(struct launcher *l, int64_t parked, json_t *plan, const struct launch_fd *fds,
                     size_t n_fds, struct launch_result *ret, struct err *err);
-/* A child that has entered its cgroups ("box", "enter" descriptors) and waits. */
-int launcher_park(struct launcher *l, const struct launch_fd *fds, size_t n_fds,
+/* A child that has entered its cgroups ("box", "enter" descriptors) and waits; the plan must name
+ * the same userns. */
+int launcher_park(struct launcher *l, unsigned userns, const struct launch_fd *fds, size_t n_fds,
                   int64_t *ret_parked, struct err *err);
 void launcher_drop(struct launcher *l, int64_t parked);
 

@@ -64,7 +64,8 @@ static int make(struct native *n, struct member *m, struct err *err) {
         fds[0] = (struct launch_fd){"box", entry.box};
         for (size_t i = 0; i < entry.n_enter; i++)
             fds[i + 1] = (struct launch_fd){"enter", entry.enter[i]};
-        r = launcher_park(n->launcher, fds, entry.n_enter + 1, &m->parked, err);
+        r = launcher_park(n->launcher, box_uid_base(n, &b), fds, entry.n_enter + 1, &m->parked,
+                          err);
         cgroup_entry_done(&entry);
     }
     if (r < 0)
