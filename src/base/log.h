@@ -31,7 +31,7 @@ void log_write(enum log_level level, const char *msg, const struct log_field *fi
 #define log_at(level, msg, ...)                                                             \
     do {                                                                                    \
         if (log_is_on(level))                                                               \
-            log_write(level, msg, (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){}}); \
+            log_write(level, msg, (const struct log_field[]){{0}, ##__VA_ARGS__, {0}} + 1);  \
     } while (0)
 #define log_error(msg, ...) log_at(LOG_ERROR, msg, ##__VA_ARGS__)
 #define log_warn(msg, ...) log_at(LOG_WARN, msg, ##__VA_ARGS__)

@@ -149,10 +149,12 @@ static int headers_complete(struct multipart *m, struct err *err) {
     if (memchr(p, 0, m->headers.len))
         return err_set(err, -EBADMSG, "multipart: a part has a NUL byte in its headers");
     while (p < end) {
-        char *eol = p;
-        while ((eol = strstr(eol, "\r\n")) && eol + 2 < end && (eol[2] == ' ' || eol[2] == '\t'))
+        char *eol = strstr(p, "\r\n");
+        for (; eol && eol + 2 < end && (eol[2] == ' ' || eol[2] == '\t'); eol = strstr(eol, "\r\n"))
             memset(eol, ' ', 2);
-        *eol = 0; /* lines were checked to end with CRLF */
+        if (!eol) /* cannot be: the lines were checked to end with CRLF */
+            return err_set(err, -EBADMSG, "multipart: a header line of a part has no end");
+        *eol = 0;
         r = take_header(m, p, err);
         if (r < 0)
             return r;

@@ -1,7 +1,7 @@
 /*
- * Reverse proxy of one exchange: streams both bodies with back-pressure, keeps the raw target, splices
- * upgrades, removes hop-by-hop headers and those named in Connection, rebuilds X-Forwarded-*. A
- * truncated upstream answer is passed on as a truncated answer.
+ * Reverse proxy of one exchange: streams both bodies with back-pressure, keeps the raw target,
+ * splices upgrades, removes hop-by-hop headers and those named in Connection, rebuilds
+ * X-Forwarded-*. A truncated upstream answer is passed on as a truncated answer.
  */
 #pragma once
 
@@ -13,17 +13,21 @@ struct proxy_opts {
     const char *pool_key;
     const char *target;              /* raw path and query to ask for */
     const char *host;                /* Host to send; NULL = as received */
-    const char *const *drop_request; /* more request headers to drop (lower case, NULL-terminated; trailing '*' = prefix) */
+    const char *const *drop_request; /* more request headers to drop (lower case, NULL-terminated;
+                                        trailing '*' = prefix) */
     const char *const *drop_response;
     const struct h1_header *add_request; /* ended by {NULL,NULL} */
-    const struct h1_header *add_response; /* put on the answer, replacing the upstream's of the same name; 101 too */
-    const char *location_prefix;     /* put before a Location that starts with one '/'; NULL = leave */
-    bool keep_forwarded;             /* extend an existing X-Forwarded-For instead of dropping client-sent ones */
-    unsigned connect_timeout_ms;     /* 0 = 10000 */
-    unsigned silence_timeout_ms;     /* until the response head; 0 = none */
-    /* Answers a failure before the response head was sent: error as in h1_call_ops.on_end. NULL: plain 502/504 text. */
+    const struct h1_header
+        *add_response; /* put on the answer, replacing the upstream's of the same name; 101 too */
+    const char *location_prefix; /* put before a Location that starts with one '/'; NULL = leave */
+    bool keep_forwarded; /* extend an existing X-Forwarded-For instead of dropping client-sent ones
+                          */
+    unsigned connect_timeout_ms; /* 0 = 10000 */
+    unsigned silence_timeout_ms; /* until the response head; 0 = none */
+    /* Answers a failure before the response head was sent: error as in h1_call_ops.on_end. NULL:
+     * plain 502/504 text. */
     void (*on_fail)(struct h1_req *r, int error, const struct err *err, void *ud);
-    void (*on_close)(void *ud);      /* always once, at the very end (upgrades included); may be NULL */
+    void (*on_close)(void *ud); /* always once, at the very end (upgrades included); may be NULL */
     void *ud;
 };
 /* Takes the exchange over (its ops are replaced). All strings are copied. */

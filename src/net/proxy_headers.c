@@ -42,12 +42,17 @@ static const char *own(struct header_set *s, char *text) {
     return text;
 }
 
+static void make_lower(char *s) {
+    for (; *s; s++)
+        if (*s >= 'A' && *s <= 'Z')
+            *s = (char)(*s + 32);
+}
+
 static char *lower(const char *s) {
     char *copy = strdup(s);
 
-    for (char *p = copy; p && *p; p++)
-        if (*p >= 'A' && *p <= 'Z')
-            *p = (char)(*p + 32);
+    if (copy)
+        make_lower(copy);
     return copy;
 }
 
@@ -79,10 +84,11 @@ static struct map *connection_names(const struct h1_header *headers, size_t n,
             continue;
         for (const char *p = headers[i].value; *p;) {
             size_t len = strcspn(p, ", \t");
-            _cleanup_free_ char *token = str_ndup(p, len);
-            _cleanup_free_ char *name = token ? lower(token) : NULL;
+            _cleanup_free_ char *name = str_ndup(p, len);
             if (!m)
                 m = map_new();
+            if (name)
+                make_lower(name);
             if (!name || !m || (len && map_set(m, name, m, NULL) < 0))
                 s->failed = true;
             p += len + strspn(p + len, ", \t");

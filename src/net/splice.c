@@ -12,9 +12,10 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#define LINGER_MS 2000        /* after one side broke */
-#define LINGER_CLEAN_MS 30000 /* both ended: what is queued belongs to a reader that may be slow \
-                               */
+#define LINGER_MS 2000 /* after one side broke */
+#define LINGER_CLEAN_MS                                                      \
+    30000 /* both ended: what is queued belongs to a reader that may be slow \
+           */
 
 struct side {
     struct sock *sock;

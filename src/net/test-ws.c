@@ -325,7 +325,7 @@ static void raw_send(struct side *s, const char *hex) {
 
 /* Next bytes at the raw end; turns the loop until n are there. */
 static void raw_expect(struct side *s, const void *want, size_t n) {
-    char got[512];
+    char got[512] = {0};
     size_t have = 0;
     ssize_t k;
 

@@ -174,7 +174,7 @@ static void send_close(struct ws *w, int code, const char *reason) {
     char payload[WS_MAX_CONTROL] = {(char)(code >> 8), (char)code};
     size_t n = cut_reason(reason);
 
-    if (n)
+    if (reason && n)
         memcpy(payload + 2, reason, n);
     if (code == 1005)
         (void)send_frame(w, WS_OP_CLOSE, NULL, 0);
