@@ -63,6 +63,8 @@ void commands_free(struct commands *cs) {
         struct command *c = list_entry(it, struct command, node);
         if (c->process)
             process_forget(c->process);
+        if (c->stream)
+            stream_abandoned(TAKE_PTR(c->stream));
         pump_free(TAKE_PTR(c->log_pump));
         command_free(cs, c);
     }

@@ -235,6 +235,11 @@ void stream_executed(struct stream *s) {
     unref(s);
 }
 
+void stream_abandoned(struct stream *s) {
+    s->command = NULL;
+    unref(s);
+}
+
 static void build_terminal(struct stream *s, const struct command *c, const struct err *start) {
     char evalue[16], timeout[64];
 

@@ -151,6 +151,7 @@ int entrypoint_start(struct agent *a, const struct launch *l, enum entry_stdio s
 }
 
 void entrypoint_free(struct agent *a) {
+    timer_free(TAKE_PTR(stop_timer));
     if (!a->entrypoint)
         return;
     if (a->entrypoint->process)
@@ -158,7 +159,6 @@ void entrypoint_free(struct agent *a) {
     pump_free(a->entrypoint->log_pump);
     free(a->entrypoint);
     a->entrypoint = NULL;
-    timer_free(TAKE_PTR(stop_timer));
 }
 
 static bool entry_runs(const struct agent *a) {

@@ -162,7 +162,7 @@ static void free_agent(struct agent *a) {
 }
 
 static int serve(struct config *c) {
-    uv_loop_t loop;
+    static uv_loop_t loop; /* sockets that linger are still its own when we end */
     struct agent a = {.loop = &loop, .log_fd = -1, .state_fd = -1};
     struct err err = {0};
     int r = uv_loop_init(&loop);

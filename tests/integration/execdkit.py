@@ -11,12 +11,14 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import covekit  # noqa: E402
 
 SLOW = covekit.SLOW
+SANITIZED = "asan" in os.environ.get("COVE_BUILD", "")
 
 
 def binary():
@@ -60,24 +62,35 @@ class Agent:
 
     def __enter__(self):
         self.kw.setdefault("stdin", subprocess.DEVNULL)
-        self.proc = subprocess.Popen(self.cmd, env=self.env, pass_fds=self.pass_fds, stderr=subprocess.PIPE,
+        self.log = tempfile.TemporaryFile()
+        self.proc = subprocess.Popen(self.cmd, env=self.env, pass_fds=self.pass_fds, stderr=self.log,
                                      start_new_session=True, **self.kw)
         try:
             wait_for("the agent", lambda: self.proc.poll() is not None or self.answers())
-            assert self.proc.poll() is None, self.proc.stderr.read()
+            assert self.proc.poll() is None, self.stderr()
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *exc):
+        if self.proc.poll() is None and SANITIZED and exc and exc[0] is None:  # its leak check runs at a regular end
+            with contextlib.suppress(OSError, IndexError, subprocess.TimeoutExpired):
+                os.kill(self.pid(), signal.SIGTERM)
+                self.proc.wait(15)
         if self.proc.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.proc.pid, signal.SIGKILL)
         self.proc.wait()
-        self.proc.stderr.close()
+        log = self.stderr()
+        self.log.close()
         if self.proc.stdout:
             self.proc.stdout.close()
+        assert b"Sanitizer" not in log and b"runtime error" not in log, log.decode()
+
+    def stderr(self):
+        self.log.seek(0)
+        return self.log.read()
 
     def answers(self):
         try:
