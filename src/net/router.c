@@ -130,9 +130,10 @@ static bool fits(const struct compiled *c, const struct pieces *p) {
             return i < p->n;
         if (i >= p->n)
             return false;
-        if (g->kind == SEG_PARAM
-                ? !*p->decoded[i]
-                : strlen(p->decoded[i]) != g->len || memcmp(p->decoded[i], g->text, g->len))
+        if (g->kind == SEG_PARAM && !*p->decoded[i])
+            return false;
+        if (g->kind == SEG_LITERAL &&
+            (strlen(p->decoded[i]) != g->len || memcmp(p->decoded[i], g->text, g->len) != 0))
             return false;
     }
     return c->n == p->n && !p->cut;

@@ -9,7 +9,8 @@
 #define ROUTE_MAX_PARAMS 6
 
 struct route_match {
-    const char *params[ROUTE_MAX_PARAMS]; /* percent-decoded in pattern order; "{rest...}" raw. Owned by the match */
+    /* Percent-decoded, in the order of the pattern; "{rest...}" raw. Owned by the match. */
+    const char *params[ROUTE_MAX_PARAMS];
     size_t n_params;
     char *storage;
 };
@@ -17,19 +18,22 @@ struct route_match {
 struct route {
     const char *method; /* "GET"; "*" = any */
     const char *pattern;
-    void (*handler)(struct h1_req *r, const struct route_match *m, void *ud); /* m is valid during the call */
+    /* m is valid during the call */
+    void (*handler)(struct h1_req *r, const struct route_match *m, void *ud);
 };
 
 struct router;
-/* The table (ended by {NULL}) is borrowed, with static storage. Fails with -EINVAL on a bad pattern. */
+/* The table (ended by {NULL}) is borrowed, with static storage. Fails with -EINVAL on a bad
+ * pattern. */
 int router_new(const struct route *table, struct router **ret);
 void router_free(struct router *r);
 
 enum route_result { ROUTE_OK, ROUTE_NOT_FOUND, ROUTE_BAD_METHOD, ROUTE_BAD_PATH };
 /*
- * Finds the route of method and raw path. ROUTE_BAD_METHOD: *ret_allow gets "GET, POST" (caller frees).
- * Literal segments win over parameters, parameters over "{rest...}".
+ * Finds the route of method and raw path. ROUTE_BAD_METHOD: *ret_allow gets "GET, POST" (caller
+ * frees). Literal segments win over parameters, parameters over "{rest...}".
  */
-enum route_result router_find(const struct router *r, const char *method, const char *path, const struct route **ret_route,
-                              struct route_match *ret_match, char **ret_allow);
+enum route_result router_find(const struct router *r, const char *method, const char *path,
+                              const struct route **ret_route, struct route_match *ret_match,
+                              char **ret_allow);
 void route_match_done(struct route_match *m);

@@ -327,7 +327,7 @@ static int send_chunks(struct sock *s) {
         }
         s->queued -= (size_t)n;
         s->sent += (size_t)n;
-        while (n > 0) {
+        while (n > 0 && s->out_first) {
             struct chunk *c = s->out_first;
             size_t k = MIN((size_t)n, c->len - c->off);
 

@@ -24,7 +24,7 @@ static int escaped_byte(const char *s, size_t len) {
 }
 
 int url_decode(const char *s, size_t len, char **ret) {
-    _cleanup_free_ char *out = malloc(len + 1);
+    char *out = malloc(len + 1);
     size_t n = 0;
 
     if (!out)
@@ -35,12 +35,14 @@ int url_decode(const char *s, size_t len, char **ret) {
             c = escaped_byte(s + i, len - i);
             i += 2;
         }
-        if (c <= 0)
+        if (c <= 0) {
+            free(out);
             return -EINVAL;
+        }
         out[n++] = (char)c;
     }
     out[n] = 0;
-    *ret = TAKE_PTR(out);
+    *ret = out;
     return 0;
 }
 
