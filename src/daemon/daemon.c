@@ -188,7 +188,9 @@ static int watch_life(struct daemon *d, struct err *err) {
     fd_set_cloexec(d->o->life_fd, true);
     int r = uv_poll_init(&d->loop, &d->life, d->o->life_fd);
     if (r < 0)
-        return err_sys(err, r, "descriptor %d of --life-fd", d->o->life_fd);
+        return err_sys(err, r,
+                       "descriptor %d of --life-fd cannot be watched: it must be a pipe or socket",
+                       d->o->life_fd);
     d->has_life = true;
     d->life.data = d;
     uv_poll_start(&d->life, UV_READABLE | UV_DISCONNECT, on_life);

@@ -17,6 +17,7 @@ struct expiry {
     int fd;
     struct sandbox **heap;
     size_t n, cap;
+    int64_t armed_us; /* what the timer was last set to; 0 = off */
 };
 
 static void place(struct expiry *e, size_t i, struct sandbox *sb) {
@@ -62,11 +63,9 @@ static void take_out(struct expiry *e, struct sandbox *sb) {
 static void arm(struct expiry *e) {
     struct itimerspec t = {0};
 
-    if (e->n > 0) {
-        int64_t at = MAX(e->heap[0]->fire_us, 1);
-        t.it_value.tv_sec = at / 1000000;
-        t.it_value.tv_nsec = at % 1000000 * 1000;
-    }
+    e->armed_us = e->n > 0 ? MAX(e->heap[0]->fire_us, 1) : 0;
+    t.it_value.tv_sec = e->armed_us / 1000000;
+    t.it_value.tv_nsec = e->armed_us % 1000000 * 1000;
     timerfd_settime(e->fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &t, NULL);
 }
 
@@ -84,8 +83,6 @@ static int make_room(struct expiry *e) {
 
 void expiry_schedule(struct service *s, struct sandbox *sb) {
     struct expiry *e = s->expiry;
-    const struct sandbox *first = e->n ? e->heap[0] : NULL;
-    int64_t first_us = first ? first->fire_us : 0;
 
     if (sb->heap_pos)
         take_out(e, sb);
@@ -98,7 +95,7 @@ void expiry_schedule(struct service *s, struct sandbox *sb) {
         place(e, e->n, sb);
         sift_up(e, e->n++);
     }
-    if (!e->n || e->heap[0] != first || e->heap[0]->fire_us != first_us)
+    if (e->armed_us != (e->n ? MAX(e->heap[0]->fire_us, 1) : 0))
         arm(e);
 }
 

@@ -352,6 +352,18 @@ TEST(the_timer_fires_by_itself) {
     tear_down();
 }
 
+TEST(a_shorter_renewal_fires_by_itself) {
+    set_up();
+    wall = clock_wall_us();
+    struct result c = create_ok(), r; /* ends in ten minutes */
+    OP(r, service_renew(svc, c.id, clock_wall_us() + 50000, on_op, &r));
+    ASSERT_INT(r.fault, FAULT_NONE);
+    wall += 1000000;
+    while (service_get(svc, c.id))
+        uv_run(&loop, UV_RUN_ONCE);
+    tear_down();
+}
+
 TEST(renewal_counts_and_survives) {
     set_up();
     struct result c = create_ok(), r;
