@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 #include <termios.h>
 
-#include "base/clock.h"
 #include "base/id.h"
 #include "base/map.h"
 #include "base/path.h"
@@ -23,11 +22,8 @@
 #include "execd/launch.h"
 #include "execd/lookup.h"
 #include "execd/pump.h"
-#include "execd/timer.h"
 
 #define MAX_SESSIONS 4096
-#define QUIET_MS 20      /* a survivor holds the terminal: done when nothing came for so long, */
-#define MAX_DRAIN_MS 500 /* or after this time */
 
 struct ptys {
     struct agent *agent;
@@ -82,7 +78,6 @@ struct pty *ptys_find(struct ptys *ps, const char *id) {
 /* Lets go of everything of the process. Survivors of pipe mode keep being drained; a terminal is
  * hung up. */
 static void release_io(struct pty *p) {
-    timer_free(TAKE_PTR(p->drain));
     feeder_free(TAKE_PTR(p->in));
     if (p->terminal)
         pump_free(TAKE_PTR(p->out));
@@ -119,8 +114,6 @@ static void on_data(struct pump *pump, const char *data, size_t len, void *ud) {
     struct pty *p = ud;
 
     ring_append(&p->ring, data, len);
-    if (!p->process && p->drain && clock_mono_ms() - p->ended_ms < MAX_DRAIN_MS)
-        timer_start(p->drain, QUIET_MS, 0);
     pty_client_output(p, pump == p->err, data, len);
 }
 
@@ -135,21 +128,11 @@ static void on_pump_end(struct pump *pump, void *ud) {
         report_end(p);
 }
 
-static void on_drain_timer(void *ud) {
-    struct pty *p = ud;
-
-    if (p->paused) /* the client is slow; what is there still has to reach it */
-        timer_start(p->drain, QUIET_MS * 10, 0);
-    else
-        pump_finish(p->out);
-}
-
 static void on_exit_cb(struct process *proc, int wstatus, const struct err *start, void *ud) {
     struct pty *p = ud;
 
     p->process = NULL;
     p->wstatus = wstatus;
-    p->ended_ms = clock_mono_ms();
     if (start) {
         p->ended = true;
         p->wstatus = 127 << 8;
@@ -157,10 +140,6 @@ static void on_exit_cb(struct process *proc, int wstatus, const struct err *star
         pty_client_failed(p, start);
     } else if (p->out_ended && p->err_ended) {
         report_end(p);
-    } else if (p->terminal) { /* its output passes through the line discipline: the end is EIO, not
-                                 this moment */
-        p->drain = timer_new(p->agent->loop, on_drain_timer, p);
-        timer_start(p->drain, QUIET_MS, 0);
     } else {
         pump_finish(p->out);
         if (p->err)

@@ -32,8 +32,6 @@ struct pty {
     int master;              /* terminal mode, for ioctls; owned by `out` */
     struct pump *out, *err;  /* err: pipe mode only */
     struct feeder *in;
-    struct timer *drain; /* after the leader's end */
-    int64_t ended_ms;    /* when the leader ended, for the bound of the drain */
     bool out_ended, err_ended, ended;
     bool has_run; /* a process has been started before; ended: it is over and reported */
     bool paused;

@@ -19,6 +19,8 @@ struct pump {
     bool paused, finishing, ended, eof, freed;
 };
 
+#define MAX_TERMINAL ((size_t)1 << 20)
+
 static char chunk[64 << 10];
 
 static void on_closed(uv_handle_t *h) {
@@ -125,13 +127,24 @@ void pump_resume(struct pump *p) {
         uv_poll_start(&p->poll, UV_READABLE, on_readable);
 }
 
-void pump_finish(struct pump *p) {
+/*
+ * How much may still come from the writer that is gone. A pipe holds it now. A terminal's part may
+ * be on its way through the line discipline, where only a read finds it: so up to what a terminal
+ * can buffer.
+ */
+static size_t bytes_left(int fd) {
     int n = 0;
 
+    if (ioctl(fd, TIOCGPTN, &n) == 0)
+        return MAX_TERMINAL;
+    return ioctl(fd, FIONREAD, &n) == 0 && n > 0 ? (size_t)n : 0;
+}
+
+void pump_finish(struct pump *p) {
     if (p->finishing || p->ended)
         return;
     p->finishing = true;
-    p->left = ioctl(p->fd, FIONREAD, &n) == 0 && n > 0 ? (size_t)n : 0;
+    p->left = bytes_left(p->fd);
     drain(p);
 }
 
