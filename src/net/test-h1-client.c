@@ -194,8 +194,7 @@ static void count_body(struct peer *p, int fd, unsigned nth) {
     ssize_t n;
 
     peer_read_head(p, fd);
-    while (p->flag == 0)
-        sched_yield(); /* nothing is read until the test saw the client stop */
+    peer_await(p, 1); /* nothing is read until the test saw the client stop */
     while (total < want && (n = recv(fd, data, MIN(sizeof data, want - total), 0)) > 0)
         total += (size_t)n;
     int k = snprintf(count, sizeof count, "%zu", total);
@@ -245,7 +244,7 @@ static void upload_streamed(bool chunked) {
     push(&u.g); /* before the connection stands */
     turn_for(&loop, 100);
     ASSERT(u.sent < BLOCKS && !u.g.is_over); /* held back */
-    p.flag = 1;
+    peer_raise(&p, 1);
     TURN_UNTIL(&loop, u.g.is_over);
     ASSERT_INT(u.g.error, 0);
     snprintf(want, sizeof want, "%zu", wire);

@@ -71,15 +71,14 @@ TEST(what_cannot_be_kept) {
 static void answer_and_hang_up(struct peer *p, int fd, unsigned nth) {
     peer_read_head(p, fd);
     peer_send(fd, OK3);
-    if (nth == 0 && !p->arg) {
-        shutdown(fd, SHUT_RDWR);
-        p->flag = 2;
-    }
+    if (nth == 0) /* the first connection: kept until the test says so */
+        peer_await(p, 1);
     if (nth == 0 && p->arg) {
-        while (!p->flag)
-            sched_yield();
         peer_send(fd, p->arg);
         peer_wait_end(fd);
+    } else if (nth == 0) {
+        shutdown(fd, SHUT_RDWR);
+        peer_raise(p, 2);
     }
 }
 
@@ -96,12 +95,11 @@ TEST(dead_idle_connections_are_dropped) {
         o.pool = pool;
         call(&loop, &o, &g);
         ASSERT_INT(g.error, 0);
-        if (noise) {
-            p.flag = 1;
+        peer_raise(&p, 1);
+        if (noise)
             turn_for(&loop, 50); /* the loop sees it */
-        }
-        while (!noise && p.flag != 2)
-            sched_yield(); /* the loop does not turn: only the look at the socket tells */
+        else
+            peer_await(&p, 2); /* the loop does not turn: only the look at the socket tells */
         call(&loop, &o, &g);
         ASSERT(g.error == 0 && !g.stale && g.status == 200);
         ASSERT_INT(p.n_conns, 2);

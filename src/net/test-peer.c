@@ -34,6 +34,8 @@ void peer_start(struct peer *p, peer_script script, const void *arg) {
     socklen_t len = sizeof a;
 
     memset(p, 0, sizeof *p);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->raised, NULL);
     p->script = script;
     p->arg = arg;
     p->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -48,6 +50,20 @@ void peer_stop(struct peer *p) {
     shutdown(p->listen_fd, SHUT_RDWR);
     pthread_join(p->thread, NULL);
     close(p->listen_fd);
+}
+
+void peer_raise(struct peer *p, unsigned flag) {
+    pthread_mutex_lock(&p->lock);
+    p->flag = flag;
+    pthread_cond_broadcast(&p->raised);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void peer_await(struct peer *p, unsigned flag) {
+    pthread_mutex_lock(&p->lock);
+    while (p->flag < flag)
+        pthread_cond_wait(&p->raised, &p->lock);
+    pthread_mutex_unlock(&p->lock);
 }
 
 bool peer_read_head(struct peer *p, int fd) {

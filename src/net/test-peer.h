@@ -20,12 +20,16 @@ struct peer {
     pthread_t thread;
     peer_script script;
     const void *arg;
-    _Atomic unsigned n_conns, flag; /* flag: free for the script */
-    char head[16384];               /* the last request head read by peer_read_head */
+    _Atomic unsigned n_conns, flag; /* flag: free for the script; grows only */
+    pthread_mutex_t lock;
+    pthread_cond_t raised;
+    char head[16384]; /* the last request head read by peer_read_head */
 };
 
 void peer_start(struct peer *p, peer_script script, const void *arg);
-void peer_stop(struct peer *p); /* waits for the script */
+void peer_stop(struct peer *p);                 /* waits for the script */
+void peer_raise(struct peer *p, unsigned flag); /* sets the flag, for those who wait for it */
+void peer_await(struct peer *p, unsigned flag); /* waits until it is at least that */
 /* Reads up to the blank line into p->head. Returns false at the end of the stream. */
 bool peer_read_head(struct peer *p, int fd);
 void peer_send(int fd, const char *text);

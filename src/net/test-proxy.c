@@ -269,8 +269,7 @@ static void events(struct peer *p, int fd, unsigned nth) {
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (unsigned i = 1; i <= 3; i++) {
         char event[64];
-        while (p->flag < i)
-            sched_yield();
+        peer_await(p, i);
         int n = snprintf(event, sizeof event, "data: %u\n\n", i);
         char chunk[96];
         snprintf(chunk, sizeof chunk, "%x\r\n%s\r\n", (unsigned)n, event);
@@ -291,7 +290,7 @@ TEST(events_come_as_they_are_sent) {
     front_expect(&f, "\r\n\r\n"); /* the head alone, before any event */
     for (unsigned i = 1; i <= 3; i++) {
         char want[16];
-        p.flag = i;
+        peer_raise(&p, i);
         snprintf(want, sizeof want, "data: %u\n\n", i);
         front_expect(&f, want);
     }
@@ -352,8 +351,7 @@ static void swallow(struct peer *p, int fd, unsigned nth) {
     char text[128], count[64];
 
     peer_read_head(p, fd);
-    while (!p->flag)
-        sched_yield();
+    peer_await(p, 1);
     while (total < BIG && (n = recv(fd, data, MIN(sizeof data, BIG - total), 0)) > 0) {
         for (ssize_t i = 0; i < n; i += 4096 - (ssize_t)((total + (size_t)i) % 4096))
             sum = sum * 31 + (unsigned char)data[i];
@@ -390,7 +388,7 @@ TEST(big_upload_is_held_back) {
     peer_send(f.client, "PUT /f HTTP/1.1\r\nHost: f\r\nContent-Length: 67108864\r\n\r\n");
     size_t sent = push_until_stalled(&f, 0);
     ASSERT(sent < STALLED);
-    p.flag = 1;
+    peer_raise(&p, 1);
     while (sent < BIG)
         sent = push_until_stalled(&f, sent);
     front_expect(&f, "got 67108864");
