@@ -51,10 +51,10 @@ enum option_id {
 
 struct option_def {
     const char *name; /* long form */
-    char letter;      /* short form, 0 = none */
     const char *arg;  /* name of its value in help; NULL = a switch */
     const char *help;
     const char *const *choices; /* fixed values, for completion and checks; NULL = free */
+    char letter;                /* short form, 0 = none */
     bool repeats;
 };
 extern const struct option_def option_defs[N_OPTIONS];

@@ -85,7 +85,9 @@ const char *advice_for(const struct cove_error *err) {
     if (err->http_status == 404 && strstr(err->kind, "SANDBOX_NOT_FOUND"))
         return "`cove ps` lists the sandboxes";
     if (strstr(err->message, "private daemon") && err->code != -EINTR)
-        return "`cove doctor` tells what is missing";
+        return geteuid() != 0 ? "native sandboxes need root: use sudo, or a daemon that runs "
+                                "(--host, COVE_HOST)"
+                              : "`cove doctor` tells what is missing";
     return NULL;
 }
 

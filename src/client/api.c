@@ -243,7 +243,7 @@ int cove_sandbox_find(struct cove_client *c, const char *id, struct cove_sandbox
     if (r != -ENOENT || (err && err->http_status != 404))
         return r;
     _cleanup_(cove_sandbox_list_freep) struct cove_sandbox_list *l = NULL;
-    if (cove_sandbox_list(c, NULL, &l, err) < 0)
+    if (cove_sandbox_list(c, NULL, &l, err) < 0 || !l)
         return err ? err->code : -EIO;
     const struct cove_sandbox *found = NULL;
     for (size_t i = 0; i < l->n; i++) {

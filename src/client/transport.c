@@ -192,7 +192,7 @@ int transport_run(struct cove_client *c, const struct transport_req *rq, struct 
 
 int transport_ok(struct cove_client *c, const struct transport_req *rq, struct transport_resp *ret,
                  const char *doing, struct cove_error *err) {
-    struct transport_resp resp;
+    struct transport_resp resp = {0};
     int r = transport_run(c, rq, &resp, err);
     if (r == -EINTR)
         return r;
@@ -213,7 +213,7 @@ int transport_ok(struct cove_client *c, const struct transport_req *rq, struct t
 
 int transport_json(struct cove_client *c, const struct transport_req *rq, json_t **ret,
                    const char *doing, struct cove_error *err) {
-    struct transport_resp resp;
+    struct transport_resp resp = {0};
     int r = transport_ok(c, rq, &resp, doing, err);
     if (r < 0)
         return r;
