@@ -6,7 +6,7 @@
 
 #include "client/internal.h"
 
-static int cerr_vset(struct cove_error *e, int code, const char *fmt, va_list ap) {
+static _printf_(3, 0) int cerr_vset(struct cove_error *e, int code, const char *fmt, va_list ap) {
     if (e) {
         char msg[sizeof(e->message) + 8];
         vsnprintf(msg, sizeof(msg), fmt, ap);
@@ -98,8 +98,8 @@ int cerr_from_response(struct cove_error *e, int status, const char *body, size_
     if (!text)
         text = detail_text(j);
     if (!text && !j && len && utf8_is_valid(body, len)) {
-        size_t n = MIN(len, sizeof(raw) - 1);
-        snprintf(raw, sizeof(raw), "%.*s", (int)n, body);
+        _cleanup_free_ char *copy = str_ndup(body, MIN(len, (size_t)1024));
+        str_copy(raw, sizeof(raw), copy ? copy : "");
         raw[strcspn(raw, "\r\n")] = '\0';
         text = raw;
     }
