@@ -49,7 +49,7 @@ void runtime_config_init(struct runtime_config *c) {
  */
 
 static int check_str(const char *s, const char *field, struct err *err) {
-    if (!utf8_is_valid(s, strlen(s)))
+    if (!s || !utf8_is_valid(s, strlen(s)))
         return err_set(err, -EINVAL, "%s is not valid UTF-8", field);
     return 0;
 }
@@ -84,7 +84,7 @@ static int check_mounts(const struct runtime_config *c, struct err *err) {
             r = err_set(err, -EINVAL, "mount %s has no type or no source", m->target);
         if (r == 0)
             r = check_str(m->source, "a mount's source", err);
-        if (r == 0 && str_eq(m->type, "bind") && m->source[0] != '/')
+        if (r == 0 && str_eq(m->type, "bind") && (!m->source || m->source[0] != '/'))
             r = err_set(err, -EINVAL, "the source of bind mount %s must be an absolute path",
                         m->target);
         if (r == 0)

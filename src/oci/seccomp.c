@@ -402,9 +402,9 @@ int seccomp_base_filter(int store_fd, const char *source, enum security_profile 
                         struct seccomp_filter *ret, struct err *err) {
     _cleanup_(seccomp_filter_done) struct seccomp_filter f = {0};
     _cleanup_free_ char *text = NULL;
-    const char *const *caps;
+    const char *const *caps = NULL;
     char file[sizeof CACHE_DIR + 80];
-    size_t len;
+    size_t len = 0;
 
     if (!source)
         source = SECCOMP_SOURCE;

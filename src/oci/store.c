@@ -247,20 +247,28 @@ static int open_folders(struct store *s, struct err *err) {
     return r < 0 ? err_sys(err, r, "%s", s->path) : 0;
 }
 
-int store_open(const char *dir, const struct store_opts *opts, struct store **ret,
-               struct err *err) {
-    _cleanup_(store_freep) struct store *s = calloc(1, sizeof *s);
+static struct store *store_new(const struct store_opts *opts) {
     static const struct store_opts none;
-    int r;
+    struct store *s = calloc(1, sizeof *s);
 
     if (!s)
-        return err_set(err, -ENOMEM, "out of memory");
+        return NULL;
     s->root = s->layers = s->links = s->images = s->refs = s->blobs = s->skel = s->locks = -1;
     if (!opts)
         opts = &none;
     s->max_layer_bytes = opts->max_layer_bytes ? opts->max_layer_bytes : MAX_LAYER_BYTES;
     s->max_entries = opts->max_entries ? opts->max_entries : MAX_ENTRIES;
     if (opts->unpack_path && !(s->unpack_path = strdup(opts->unpack_path)))
+        return store_free(s);
+    return s;
+}
+
+int store_open(const char *dir, const struct store_opts *opts, struct store **ret,
+               struct err *err) {
+    _cleanup_(store_freep) struct store *s = store_new(opts);
+    int r;
+
+    if (!s)
         return err_set(err, -ENOMEM, "out of memory");
     if (mkdir(dir, 0711) < 0 && errno != EEXIST)
         return err_sys(err, -errno, "image store %s", dir);

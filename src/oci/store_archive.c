@@ -49,7 +49,7 @@ static int read_text(int root, const char *path, char **ret, size_t *ret_len, st
 
 static int read_json_file(int root, const char *path, json_t **ret, struct err *err) {
     _cleanup_free_ char *text = NULL;
-    size_t len;
+    size_t len = 0;
     int r = read_text(root, path, &text, &len, err);
 
     if (r < 0)
@@ -78,7 +78,7 @@ static int read_blob(int root, const json_t *descriptor, char **ret, size_t *ret
                      json_t **ret_json, struct err *err) {
     _cleanup_free_ char *text = NULL;
     char path[96], hex[65];
-    size_t len;
+    size_t len = 0;
     int r = blob_path(descriptor, path, err);
 
     if (r == 0)
@@ -235,7 +235,7 @@ static int find_manifest(int root, const char *ref_name, struct image_build *b, 
 static int import_oci(struct store *s, int root, const struct store_import_opts *opts,
                       struct image_build *b, struct err *err) {
     _cleanup_json_ json_t *layout = NULL, *manifest = NULL;
-    const json_t *layers, *layer, *diffs;
+    const json_t *layers, *layer, *diffs = NULL;
     size_t i;
     int r = read_json_file(root, "oci-layout", &layout, err);
 
@@ -255,7 +255,7 @@ static int import_oci(struct store *s, int root, const struct store_import_opts 
     if (r < 0)
         return r;
     json_array_foreach(layers, i, layer) {
-        char path[96];
+        char path[96] = "";
         r = check_layer_type(json_str(layer, "mediaType"), err);
         if (r == 0)
             r = blob_path(layer, path, err);
@@ -304,7 +304,7 @@ static int choose_docker(const json_t *list, const char *ref_name, const json_t 
 static int import_docker(struct store *s, int root, const struct store_import_opts *opts,
                          struct image_build *b, struct err *err) {
     _cleanup_json_ json_t *list = NULL;
-    const json_t *image = NULL, *layers, *layer, *diffs;
+    const json_t *image = NULL, *layers, *layer, *diffs = NULL;
     const char *config;
     size_t i;
     int r = read_json_file(root, "manifest.json", &list, err);

@@ -45,7 +45,15 @@ static bool has_file(int dirfd, const char *name) {
     return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
 }
 
+static bool has_name(int dirfd, const char *name) {
+    struct stat st;
+    return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* A root file system may have files of these names at its top, too. */
 static enum store_format format_of_dir(int fd) {
+    if (has_name(fd, "bin") || has_name(fd, "usr") || has_name(fd, "etc"))
+        return STORE_ROOTFS_DIR;
     if (has_file(fd, "oci-layout"))
         return STORE_OCI;
     return has_file(fd, "manifest.json") ? STORE_DOCKER_SAVE : STORE_ROOTFS_DIR;
@@ -140,8 +148,8 @@ int store_import(struct store *s, int fd, const struct store_import_opts *opts, 
                  struct err *err) {
     _cleanup_(image_build_done) struct image_build b = {0};
     _cleanup_json_ json_t *overrides = NULL;
-    enum store_format format;
-    bool is_dir;
+    enum store_format format = STORE_AUTO;
+    bool is_dir = false;
     int r = store_check_local_name(opts->reference, err);
 
     if (r == 0)

@@ -18,7 +18,7 @@
 #elif defined(__riscv)
 #define NATIVE_ARCH "riscv64"
 #else
-#error "name this architecture as images do (GOARCH)"
+#define NATIVE_ARCH "unknown" /* images that name their architecture are refused */
 #endif
 
 struct store {

@@ -54,6 +54,8 @@ static int enter_namespaces(int rootfd, int *ret_rootfd, struct err *err) {
         return err_sys(err, -errno, "open_tree of the layer's directory");
     if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS) < 0)
         return err_sys(err, -errno, "new namespaces");
+    /* Fails in a chroot, where a mount of ours could reach the host's table: then nothing is
+     * unpacked. */
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_sys(err, -errno, "private mounts");
     if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attr, sizeof attr) < 0)

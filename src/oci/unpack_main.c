@@ -130,7 +130,7 @@ static int prepare(struct err *err) {
 static int run_probe(struct err *err) {
     _cleanup_close_ int root = -1;
     _cleanup_buf_ struct buf b = BUF_INIT(4096);
-    const char *format;
+    const char *format = "";
     int r = unpack_jail(DEST_FD, PROBE_FILE_MAX, &root, err);
 
     if (r == 0)

@@ -101,6 +101,7 @@ static int clean_name(const char *in, char out[TREE_PATH_MAX], struct err *err) 
     const char *whole = in;
     size_t o = 0, depth = 0;
 
+    out[0] = 0;
     for (;;) {
         in += strspn(in, "/");
         size_t l = strcspn(in, "/");
@@ -496,6 +497,7 @@ static bool is_dropped(struct tree *t, const struct entry *e) {
 
 static int check_entry(struct tree *t, const struct entry *e, char path[TREE_PATH_MAX],
                        struct err *err) {
+    path[0] = 0;
     if (++t->st.entries > t->limits.entries)
         return err_set(err, -E2BIG, "more than %llu entries in one layer",
                        (unsigned long long)t->limits.entries);

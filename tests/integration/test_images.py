@@ -396,6 +396,28 @@ def test_a_name_moves(store):
     assert store.run("gc").json == 1 and store.run("resolve", "sha256:" + a).errno == ENOENT
 
 
+def test_formats_are_told_apart(store, work):
+    layout = Layout(work / "layout")
+    layout.image([BASE])
+    layout.write()
+    rootfs = work / "rootfs"
+    (rootfs / "etc").mkdir(parents=True)
+    (rootfs / "manifest.json").write_text("[]")
+    (rootfs / "oci-layout").write_text("x")
+    assert store.load_path(layout.path, "local/a").json["layers"][0]["name"] == imagekit.digest(BASE)[7:]
+    assert store.load_path(rootfs, "local/b").json["layers"][0]["name"].endswith(".dir")
+    t = tar(entry("manifest.json", data=b"[]"), entry("etc", DIR))
+    (work / "t.tar").write_bytes(b"skipped" + t)
+    with open(work / "t.tar", "rb") as f:  # from the present position, also after looking at it
+        os.lseek(f.fileno(), 7, os.SEEK_SET)
+        p = store.start("import", "local/c", "-", "auto", stdin=f)
+        out, err = p.communicate()
+    assert p.returncode == 0, err
+    assert store.tree("local/c").joinpath("manifest.json").read_bytes() == b"[]"
+    assert store.load_path(work / "t.tar", "local/d", fmt="dir").errno == EINVAL
+    assert store.load_path(rootfs, "local/d", fmt="tar").errno == EINVAL
+
+
 # ---- skeletons, config.json ----
 
 def test_skeletons(store):
