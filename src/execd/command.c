@@ -52,6 +52,7 @@ static void command_free(struct commands *cs, struct command *c) {
     timer_free(c->timer);
     pump_discard(c->log_pump);
     spool_done(&c->log);
+    free(c->error);
     free(c->content);
     free(c);
 }
@@ -146,18 +147,17 @@ static void tell_waiters(struct command *c, bool gone) {
 }
 
 static void finish(struct command *c, int wstatus, const struct err *start) {
+    char text[64];
+
     timer_free(TAKE_PTR(c->timer));
     c->process = NULL;
     c->running = false;
     c->finished_us = clock_wall_us();
     c->start_failed = start != NULL;
-    if (start) {
-        c->exit_code = 255;
-        str_copy(c->error, sizeof c->error, err_text(start));
-    } else {
-        c->exit_code = process_exit_code(wstatus);
-        process_status_text(wstatus, c->error, sizeof c->error);
-    }
+    c->exit_code = start ? 255 : process_exit_code(wstatus);
+    process_status_text(wstatus, text, sizeof text);
+    if (start || *text)
+        c->error = strdup(start ? err_text(start) : text);
     if (c->stream)
         stream_ended(TAKE_PTR(c->stream), start);
     tell_waiters(c, true);

@@ -33,8 +33,8 @@ struct command {
     struct list node; /* in start order */
     char *content;    /* as submitted; argv as JSON */
     bool background, running, timed_out, interrupted, kill_sent, start_failed;
-    int exit_code;   /* when finished */
-    char error[256]; /* when finished and not 0 */
+    int exit_code; /* when finished */
+    char *error;   /* when finished and not 0, else NULL */
     int64_t started_us, finished_us, timeout_ms;
     struct process *process; /* while running */
     struct timer *timer;     /* timeout, then the escalation of an interrupt */

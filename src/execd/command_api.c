@@ -101,7 +101,7 @@ HANDLER(handle_command_status) {
     if (!c->running) {
         rfc3339_format(c->finished_us, ts);
         buf_printf(&b, ",\"exit_code\":%d,\"finished_at\":\"%s\"", c->exit_code, ts);
-        if (*c->error) {
+        if (c->error) {
             buf_str(&b, ",\"error\":");
             buf_json_str(&b, c->error, strlen(c->error));
         }

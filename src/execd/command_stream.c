@@ -86,6 +86,16 @@ static void flush(struct stream *s) {
         buf_clear(&s->batch);
 }
 
+/* Sends what was gathered, and the end of the response with it. */
+static void finish(struct stream *s) {
+    if (s->req) {
+        if (!h1_is_started(s->req))
+            sse_start(s->req);
+        h1_end_with(s->req, s->batch.data, s->batch.len);
+    }
+    buf_clear(&s->batch);
+}
+
 static void on_line(const char *text, size_t len, void *ud) {
     struct side *d = ud;
 
@@ -127,16 +137,12 @@ static void on_ping_timer(void *ud) {
 
 /* Both outputs are complete: the terminal event and the end of the response, in one write. */
 static void complete(struct stream *s) {
-    struct h1_req *r = s->req;
-
     timer_stop(s->ping);
     timer_stop(s->cr);
     lines_finish(&s->out.lines, on_line, &s->out);
     lines_finish(&s->err.lines, on_line, &s->err);
     buf_append(&s->batch, s->terminal.data, s->terminal.len);
-    flush(s);
-    if (r && s->req == r)
-        h1_end(r);
+    finish(s);
 }
 
 static void on_pump_end(struct pump *p, void *ud) {
@@ -217,16 +223,12 @@ void stream_started(struct stream *s, struct command *c) {
 }
 
 static void answer_background(struct stream *s, const struct err *start) {
-    struct h1_req *r = s->req;
-
     event_init(&s->batch, s->id);
     if (start)
         event_error(&s->batch, "CommandExecError", err_text(start), err_text(start), NULL);
     else
         event_complete(&s->batch, (clock_wall_us() - s->command->started_us) / 1000);
-    flush(s);
-    if (r && s->req == r)
-        h1_end(r);
+    finish(s);
 }
 
 void stream_executed(struct stream *s) {
@@ -250,7 +252,7 @@ static void build_terminal(struct stream *s, const struct command *c, const stru
     else if (c->exit_code == 0)
         event_complete(&s->terminal, (c->finished_us - c->started_us) / 1000);
     else
-        event_error(&s->terminal, "CommandExecError", evalue, c->error,
+        event_error(&s->terminal, "CommandExecError", evalue, c->error ? c->error : "failed",
                     c->timed_out ? timeout : NULL);
 }
 

@@ -278,6 +278,26 @@ ssize_t h1_write(struct h1_req *r, const void *data, size_t len) {
     return put(r, pieces, n);
 }
 
+void h1_end_with(struct h1_req *r, const void *data, size_t len) {
+    char size_line[20];
+    int k = snprintf(size_line, sizeof size_line, "%zx\r\n", len);
+
+    if (!r->chunked || r->no_body || !len) {
+        h1_write(r, data, len);
+        h1_end(r);
+        return;
+    }
+    if (is_over(r) || !r->started)
+        return;
+    const uv_buf_t pieces[] = {{.base = size_line, .len = (size_t)k},
+                               {.base = (char *)data, .len = len},
+                               {.base = (char *)"\r\n0\r\n\r\n", .len = 7}};
+    r->out_bytes += len;
+    r->ended = true;
+    (void)put(r, pieces, 3);
+    h1_conn_kick(r->conn);
+}
+
 void h1_end(struct h1_req *r) {
     uv_buf_t last = {.base = (char *)"0\r\n\r\n", .len = 5};
     bool chunks;

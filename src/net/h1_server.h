@@ -120,6 +120,8 @@ void h1_start(struct h1_req *r, int status, const struct h1_header *headers, int
  * on_drain. on_close is never called from inside h1_respond, h1_write, h1_end or h1_abort. */
 ssize_t h1_write(struct h1_req *r, const void *data, size_t len);
 void h1_end(struct h1_req *r);
+/* The last bytes and the end in one write. */
+void h1_end_with(struct h1_req *r, const void *data, size_t len);
 /* Cuts the connection so that the peer sees a truncated message (RST or missing last chunk), never
  * a clean end. */
 void h1_abort(struct h1_req *r);
