@@ -11,7 +11,7 @@ import threading
 
 import covekit
 
-DRV = pathlib.Path(os.environ.get("COVE_BUILD", covekit.ROOT / "build")) / "tests/drv"
+DRV = pathlib.Path(os.environ.get("COVE_DRV") or pathlib.Path(os.environ.get("COVE_BUILD", covekit.ROOT / "build")) / "tests/drv")
 TOKEN = "driver-test-token"
 
 
@@ -127,8 +127,7 @@ class Driver:
         if self.proc and self.proc.poll() is None:
             self.proc.stdin.write('{"op":"quit"}\n')
             self.proc.stdin.flush()
-            self.proc.wait(30 * covekit.SLOW)
-        return self.proc.returncode
+            assert self.proc.wait(30 * covekit.SLOW) == 0, "the driver's process failed (or a sanitizer complained)"
 
     def kill(self):
         self.proc.send_signal(signal.SIGKILL)

@@ -1,11 +1,13 @@
 """Break-out attempts as user code (probe.c), in every mode of the native driver (native-runtime.md 13.1)."""
+import os
 import pathlib
 import shutil
 
+import covekit
 import pytest
-from nativekit import DRV, Driver
+from nativekit import Driver
 
-PROBE = DRV.parent / "native-probe"
+PROBE = pathlib.Path(os.environ.get("COVE_BUILD", covekit.ROOT / "build")) / "tests/native-probe"
 OPEN_IN_ALL = {"socket inet", "socket unix"}
 # what a closed attempt may answer, where "some error" would hide that something else went wrong
 EXACT = {
