@@ -525,41 +525,57 @@ static int add_live_id(const char *file, json_t *ref, void *ud) {
 struct sweep_images {
     struct store *s;
     const struct map *live_ids;
-    struct map *layers; /* NULL = only remove dead records */
+    struct map *layers, *blobs; /* what the living ones need */
 };
 
 static int sweep_image(const char *file, json_t *record, void *ud) {
     struct sweep_images *w = ud;
     const json_t *v, *layers = json_object_get(record, "layers");
+    const char *manifest = json_str(record, "manifest");
     char id[65];
     size_t i;
-    int r = 0;
 
     snprintf(id, sizeof id, "%.64s", file);
     if (!map_has(w->live_ids, id)) {
-        const char *manifest = json_str(record, "manifest");
         unlinkat(w->s->images, file, 0);
-        unlinkat(w->s->blobs, id, 0);
-        if (store_is_hex64(manifest))
-            unlinkat(w->s->blobs, manifest, 0);
         return 0;
     }
     if (!json_is_array(layers))
         return -EBADMSG;
+    int r = map_set(w->blobs, id, w, NULL);
+    if (r == 0 && store_is_hex64(manifest))
+        r = map_set(w->blobs, manifest, w, NULL);
     json_array_foreach(layers, i, v) {
+        const char *name = json_string_value(v);
         if (r == 0)
-            r = layer_name_is_valid(json_string_value(v))
-                    ? map_set(w->layers, json_string_value(v), w, NULL)
-                    : -EBADMSG;
+            r = layer_name_is_valid(name) ? map_set(w->layers, name, w, NULL) : -EBADMSG;
     }
     return r;
 }
 
-int image_live_layers(struct store *s, struct map *names, struct err *err) {
-    _cleanup_(map_freep) struct map *ids = map_new();
-    struct sweep_images w = {.s = s, .live_ids = ids, .layers = names};
+/* Blobs of images that are gone, or that were never recorded. */
+static int sweep_blobs(struct store *s, const struct map *live) {
+    int copy = openat(s->blobs, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    struct dirent *e;
 
-    if (!ids)
+    if (!d) {
+        int r = -errno;
+        fd_close(copy);
+        return r;
+    }
+    while ((e = readdir(d)))
+        if (store_is_hex64(e->d_name) && !map_has(live, e->d_name))
+            unlinkat(s->blobs, e->d_name, 0);
+    closedir(d);
+    return 0;
+}
+
+int image_live_layers(struct store *s, struct map *names, struct err *err) {
+    _cleanup_(map_freep) struct map *ids = map_new(), *blobs = map_new();
+    struct sweep_images w = {.s = s, .live_ids = ids, .layers = names, .blobs = blobs};
+
+    if (!ids || !blobs)
         return err_set(err, -ENOMEM, "out of memory");
     _cleanup_close_ int lock = store_lock(s, "refs", LOCK_EX);
     if (lock < 0)
@@ -567,6 +583,8 @@ int image_live_layers(struct store *s, struct map *names, struct err *err) {
     int r = for_each_record(s->refs, true, add_live_id, ids);
     if (r == 0)
         r = for_each_record(s->images, true, sweep_image, &w);
+    if (r == 0)
+        r = sweep_blobs(s, blobs);
     return r < 0 ? err_sys(err, r, "a record in %s is damaged: nothing is removed", s->path) : 0;
 }
 

@@ -108,8 +108,8 @@ int image_check_config(const json_t *config, json_t **ret, struct err *err);
 /* Records image and reference, durably. */
 int image_commit(struct store *s, struct image_build *b, const json_t *overrides,
                  const char *reference, struct err *err);
-/* All layer names that images need -> names[name] = non-NULL. Damaged records are an error: nothing
- * may be removed then. */
+/* All layer names that images need -> names[name] = non-NULL; removes records and blobs without a
+ * reference on the way. Damaged records are an error: nothing may be removed then. */
 struct map;
 int image_live_layers(struct store *s, struct map *names, struct err *err);
 

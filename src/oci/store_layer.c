@@ -167,8 +167,10 @@ int layer_import(struct store *s, enum layer_kind kind, int fd, const char *want
             return lock;
         layer_name(kind, want_diff, ret);
         str_copy(ret_diff, 65, want_diff);
-        if (layer_exists(s, ret))
-            return 0;
+        if (layer_exists(s, ret)) {
+            r = make_link(s, ret); /* its importer may have died just before */
+            return r < 0 ? err_sys(err, r, "link to layer %s", ret) : 0;
+        }
     }
     r = unpack(s, kind, fd, &tmp, number, total, opts, &rep, err);
     if (r == 0)

@@ -389,6 +389,21 @@ def test_remove_and_shared_layers(store, work):
     assert store.run("remove", "local/i1").errno == ENOENT
 
 
+def test_what_a_crash_between_steps_leaves(store, work):
+    """Published layer without its short link, blobs and records without a reference."""
+    layout = Layout(work / "l")
+    layout.image([BASE])
+    link = store.path / store.load_path(layout.write(), "local/a").json["layers"][0]["link"]
+    link.unlink()
+    store.load_path(work / "l", "local/b").json
+    assert link.is_symlink()
+    kept = set(os.listdir(store.path / "blobs/sha256"))
+    (store.path / "blobs/sha256" / ("1" * 64)).write_text("x")
+    (store.path / "images" / ("2" * 64 + ".json")).write_text('{"layers":[]}')
+    assert store.run("gc").json == 0
+    assert set(os.listdir(store.path / "blobs/sha256")) == kept and len(os.listdir(store.path / "images")) == 1
+
+
 def test_a_name_moves(store):
     a = store.load(tar(entry("a")), "local/x").json["id"]
     b = store.load(tar(entry("b")), "local/x").json["id"]
