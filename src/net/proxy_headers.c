@@ -186,9 +186,11 @@ int proxy_request_headers(const struct proxy_opts *o, const struct proxy_request
     }
     for (const struct h1_header *h = o->add_request; h && h->name; h++)
         add(&s, h->name, h->value);
-    add_forwarded_for(o, in, &s);
-    add(&s, "X-Forwarded-Proto", "http");
-    if (!o->keep_forwarded && host)
+    if (!is_replaced(o->add_request, "X-Forwarded-For"))
+        add_forwarded_for(o, in, &s);
+    if (!is_replaced(o->add_request, "X-Forwarded-Proto"))
+        add(&s, "X-Forwarded-Proto", "http");
+    if (!o->keep_forwarded && host && !is_replaced(o->add_request, "X-Forwarded-Host"))
         add(&s, "X-Forwarded-Host", host);
     if (in->upgrade) {
         add(&s, "Connection", "Upgrade");

@@ -27,12 +27,14 @@ static void join_headers(const struct header_set *s, struct buf *out) {
 }
 
 static const struct h1_header extra_request[] = {{"X-Token", "t"}, {0}};
+static const struct h1_header own_forwarding[] = {
+    {"X-Forwarded-Proto", "https"}, {"x-forwarded-for", "7.7.7.7"}, {"X-Forwarded-Host", "o"}, {0}};
 static const struct h1_header extra_response[] = {{"X-Request-ID", "r1"}, {0}};
 static const char *const dropped[] = {"authorization", "open-sandbox-*", NULL};
 static const char *const dropped_answer[] = {"server", NULL};
 
 TEST(request_headers) {
-    enum { KEEP = 1, OTHER_HOST = 2, UNIX_PEER = 4, EXTRA = 8, UPGRADE = 16 };
+    enum { KEEP = 1, OTHER_HOST = 2, UNIX_PEER = 4, EXTRA = 8, UPGRADE = 16, OWN = 32 };
     static const struct {
         const char *in;
         unsigned flags;
@@ -75,6 +77,9 @@ TEST(request_headers) {
         {"Host: h", KEEP, "Host: h|X-Forwarded-For: 9.9.9.9|X-Forwarded-Proto: http"},
         {"Host: h|X-Forwarded-For: 1.1.1.1", KEEP | UNIX_PEER,
          "Host: h|X-Forwarded-For: 1.1.1.1|X-Forwarded-Proto: http"},
+        /* the caller's own word about forwarding is the only one */
+        {"Host: h|X-Forwarded-Proto: gopher", OWN,
+         "Host: h|X-Forwarded-Proto: https|x-forwarded-for: 7.7.7.7|X-Forwarded-Host: o"},
         /* upgrades */
         {"Host: h|Connection: Upgrade|Upgrade: websocket|Sec-WebSocket-Key: k|Origin: o", UPGRADE,
          "Host: h|Sec-WebSocket-Key: k|Origin: o|X-Forwarded-For: 9.9.9.9|X-Forwarded-Proto: "
@@ -91,7 +96,9 @@ TEST(request_headers) {
         struct proxy_opts o = {.host = f & OTHER_HOST ? "up" : NULL,
                                .keep_forwarded = f & KEEP,
                                .drop_request = f & EXTRA ? dropped : NULL,
-                               .add_request = f & EXTRA ? extra_request : NULL};
+                               .add_request = f & EXTRA ? extra_request
+                                              : f & OWN ? own_forwarding
+                                                        : NULL};
         struct proxy_request q = {.headers = in, .peer = f & UNIX_PEER ? NULL : "9.9.9.9"};
         q.n_headers = split_headers(text, in);
         q.upgrade = f & UPGRADE ? proxy_upgrade_protocol(in, q.n_headers) : NULL;

@@ -25,6 +25,7 @@ struct front {
     int fail_error;
     int client;
     bool client_end;
+    int client_errno; /* how it ended: 0 = cleanly */
     struct buf got;
 };
 
@@ -62,6 +63,7 @@ static void front_client(struct front *f) {
         close(f->client);
     f->client = raw_connect(f->port);
     f->client_end = false;
+    f->client_errno = 0;
     buf_clear(&f->got);
     buf_str(&f->got, "");
 }
@@ -74,8 +76,10 @@ static void take_input(struct front *f) {
         f->client_end = n == 0;
         buf_append(&f->got, in, (size_t)n);
     }
-    if (!f->client_end && errno != EAGAIN)
+    if (!f->client_end && errno != EAGAIN) {
         f->client_end = true;
+        f->client_errno = errno;
+    }
 }
 
 /* Until the client got text. */
@@ -256,6 +260,31 @@ TEST(truncation_is_passed_on) {
             front_expect(&f, t[i].tail);
         ASSERT(str_ends(f.got.data, t[i].tail));
         ASSERT(f.failed == 0); /* the head was out */
+        front_stop(&f);
+        peer_stop(&p);
+    }
+}
+
+/* HTTP/1.0 knows the end of an unknown length by the connection's: a cut one must not look like it.
+ */
+TEST(old_clients_see_truncation_too) {
+    static const struct {
+        const char *upstream;
+        int end;
+    } t[] = {
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", 0},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", ECONNRESET},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+        struct front f;
+        struct peer p;
+        peer_start(&p, answer_and_end, t[i].upstream);
+        front_start(&f, p.port, true);
+        front_client(&f);
+        peer_send(f.client, "GET / HTTP/1.0\r\nHost: f\r\n\r\n");
+        front_expect_end(&f);
+        ASSERT_INT(f.client_errno, t[i].end);
+        ASSERT(t[i].end || str_ends(f.got.data, "\r\n\r\nabc"));
         front_stop(&f);
         peer_stop(&p);
     }
