@@ -1,8 +1,7 @@
 /*
  * Allocation failures in the parsers and header rules: every run fails one allocation later than
  * the one before, until one goes through. None may crash, leak, or claim success with less than the
- * whole result. The linker's
- * --wrap puts the allocator of this file under the libraries.
+ * whole result.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,60 +11,8 @@
 #include "net/h1_client_parser.h"
 #include "net/multipart.h"
 #include "net/proxy_headers.h"
+#include "net/test-nomem.h"
 #include "net/ws_frame.h"
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t m);
-void *__real_realloc(void *p, size_t n);
-void *__real_reallocarray(void *p, size_t n, size_t m);
-char *__real_strdup(const char *s);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t m);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_reallocarray(void *p, size_t n, size_t m);
-char *__wrap_strdup(const char *s);
-
-static long left = -1; /* allocations that still succeed; -1 = all */
-
-static bool refuses(void) {
-    return left >= 0 && left-- == 0;
-}
-
-void *__wrap_malloc(size_t n) {
-    return refuses() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t m) {
-    return refuses() ? NULL : __real_calloc(n, m);
-}
-
-void *__wrap_realloc(void *p, size_t n) {
-    return refuses() ? NULL : __real_realloc(p, n);
-}
-
-void *__wrap_reallocarray(void *p, size_t n, size_t m) {
-    return refuses() ? NULL : __real_reallocarray(p, n, m);
-}
-
-char *__wrap_strdup(const char *s) {
-    return refuses() ? NULL : __real_strdup(s);
-}
-
-/* Runs fn with the nth allocation failing, n = 0, 1, ... until it succeeds. */
-static void exhaust(int (*fn)(void)) {
-    for (long n = 0; n < 1000; n++) {
-        left = n;
-        int r = fn();
-        bool hit = left < 0;
-        left = -1;
-        if (r == 0 && !hit) {
-            ASSERT(n > 0); /* it does allocate */
-            return;
-        }
-        ASSERT(r < 0 || !hit);
-    }
-    test_fail(__FILE__, __LINE__, "never succeeds");
-}
 
 static size_t seen;
 
@@ -155,20 +102,20 @@ static int run_response_headers(void) {
 }
 
 TEST(multipart) {
-    exhaust(run_multipart);
+    nomem_exhaust(run_multipart, false);
 }
 
 TEST(response) {
-    exhaust(run_response);
+    nomem_exhaust(run_response, false);
 }
 
 TEST(ws_message) {
-    exhaust(run_ws);
+    nomem_exhaust(run_ws, false);
 }
 
 TEST(proxy_headers) {
-    exhaust(run_request_headers);
-    exhaust(run_response_headers);
+    nomem_exhaust(run_request_headers, false);
+    nomem_exhaust(run_response_headers, false);
 }
 
 TEST_MAIN()
