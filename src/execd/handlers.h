@@ -16,6 +16,9 @@ HANDLER(handle_pty_delete);
 HANDLER(handle_pty_ws);
 HANDLER(handle_files_info); /* files.c */
 HANDLER(handle_files_delete);
+HANDLER(handle_files_permissions); /* directories.c */
+HANDLER(handle_directories_make);
+HANDLER(handle_directories_list);
 HANDLER(handle_files_upload);   /* upload.c */
 HANDLER(handle_files_download); /* download.c */
 HANDLER(handle_metrics);        /* metrics.c */
