@@ -17,7 +17,7 @@
 #include "base/path.h"
 #include "daemon/api/api.h"
 #include "daemon/drivers.h"
-#include "daemon/images/images.h"
+#include "daemon/sandbox/images.h"
 #include "daemon/private.h"
 #include "daemon/setup.h"
 #include "net/h1_server.h"
@@ -218,8 +218,11 @@ static int open_state(struct daemon *d, struct err *err) {
         return r;
     _cleanup_free_ char *store =
         d->c->store_dir ? strdup(d->c->store_dir) : path_join(d->c->state_dir, "store");
-    return store ? images_open(store, d->service, &d->images, err)
-                 : err_set(err, -ENOMEM, "out of memory");
+    r = store ? images_open(store, d->service, &d->images, err)
+              : err_set(err, -ENOMEM, "out of memory");
+    if (r == 0 && !d->o->is_private)
+        images_collect(d->images);
+    return r;
 }
 
 /* TCP only with a key, or when running without one was acknowledged. */

@@ -325,8 +325,7 @@ TEST(bad_creates) {
 
 TEST(lenient_creates) {
     set_up();
-    create("{" IMAGE
-           ",\"entrypoint\":[\"sh -c 'echo a  "
+    create("{" IMAGE ",\"entrypoint\":[\"sh -c 'echo a  "
            "b'\"],\"resource_limits\":{\"cpu\":\"500m\",\"memory\":\"2gi\",\"pids\":\"7\","
            "\"disk\":\"1G\",\"fantasy\":\"x\"},\"timeout\":\"120\",\"unknown\":{},\"env\":{\"E\":"
            "\"\",\"N\":null},"

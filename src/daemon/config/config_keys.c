@@ -1,7 +1,7 @@
 /*
  * The one table of configuration keys. A line here is everything that is needed for a key: parsing,
- * validation, documentation and the sample file follow from it. Sections are kept together, in the order of the
- * documentation.
+ * validation, documentation and the sample file follow from it. Sections are kept together, in the
+ * order of the documentation.
  */
 #include <stddef.h>
 

@@ -6,7 +6,8 @@
 #include <vector>
 
 #define TOML_EXCEPTIONS 1
-/* The parser asserts where bad input can lead it (fuzzed: a table name that starts with '{'): that is an error. */
+/* The parser asserts where bad input can lead it (fuzzed: a table name that starts with '{'): that
+ * is an error. */
 #undef NDEBUG
 #define TOML_ASSERT(expr) ((expr) ? (void)0 : throw std::runtime_error("bad input"))
 #define TOML_ENABLE_FORMATTERS 0
@@ -80,7 +81,8 @@ int visit_node(const toml::node &n, const std::string &key, visit_cb cb, void *u
 
 int visit_table(const toml::table &t, const std::string &prefix, visit_cb cb, void *ud) {
     for (const auto &[k, n] : t) {
-        int r = visit_node(n, prefix.empty() ? std::string(k.str()) : prefix + "." + std::string(k.str()), cb, ud);
+        int r = visit_node(
+            n, prefix.empty() ? std::string(k.str()) : prefix + "." + std::string(k.str()), cb, ud);
         if (r < 0)
             return r;
     }
@@ -108,16 +110,18 @@ extern "C" const char *toml_type_name(enum toml_type t) {
     }
 }
 
-extern "C" int toml_visit(const char *text, size_t len, int (*cb)(const struct toml_value *v, void *ud), void *ud,
+extern "C" int toml_visit(const char *text, size_t len,
+                          int (*cb)(const struct toml_value *v, void *ud), void *ud,
                           struct err *err) {
     try {
         toml::table t = toml::parse(std::string_view(text, len));
         return visit_table(t, "", cb, ud);
     } catch (const toml::parse_error &e) {
         const auto at = e.source().begin;
-        /* the description may quote what stands there, which may be a secret: only the position is told */
-        return err_set(err, -EINVAL, "line %u, column %u: not valid TOML", static_cast<unsigned>(at.line),
-                       static_cast<unsigned>(at.column));
+        /* the description may quote what stands there, which may be a secret: only the position is
+         * told */
+        return err_set(err, -EINVAL, "line %u, column %u: not valid TOML",
+                       static_cast<unsigned>(at.line), static_cast<unsigned>(at.column));
     } catch (const std::runtime_error &) {
         return err_set(err, -EINVAL, "not valid TOML");
     } catch (const std::exception &) {

@@ -37,19 +37,16 @@ static void done(struct job *j) {
 
 void service_logs(struct service *s, const char *id, unsigned tail, text_cb cb, void *ud) {
     struct err err = {0};
-    struct logs_job *l = calloc(1, sizeof *l);
-    enum fault f = FAULT_NONE;
 
     if (!map_has(s->table, id)) {
         err_set(&err, -ENOENT, "Sandbox %s not found.", id);
-        f = FAULT_NOT_FOUND;
-    } else if (!l) {
-        err_set(&err, -ENOMEM, "out of memory");
-        f = FAULT_QUERY;
+        cb(FAULT_NOT_FOUND, &err, NULL, ud);
+        return;
     }
-    if (f) {
-        free(l);
-        cb(f, &err, NULL, ud);
+    struct logs_job *l = calloc(1, sizeof *l);
+    if (!l) {
+        err_set(&err, -ENOMEM, "out of memory");
+        cb(FAULT_QUERY, &err, NULL, ud);
         return;
     }
     str_copy(l->id, sizeof l->id, id);

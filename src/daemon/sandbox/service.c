@@ -66,8 +66,17 @@ size_t service_pending(const struct service *s) {
     return s->n_pending;
 }
 
-struct driver *service_driver(struct service *s) {
-    return s->o.driver;
+const char *service_driver_name(const struct service *s) {
+    return s->o.driver->ops->name;
+}
+
+json_t *service_capabilities(struct service *s) {
+    return s->o.driver->ops->capabilities(s->o.driver);
+}
+
+int service_layers_in_use(struct service *s, struct strv *ret) {
+    struct driver *d = s->o.driver;
+    return d->ops->layers_in_use ? d->ops->layers_in_use(d, ret) : 0;
 }
 
 void service_submit(struct service *s, struct job *j) {

@@ -113,7 +113,10 @@ void service_close(struct service *s);
 /* New operations are refused with FAULT_STOPPING from now on. */
 void service_refuse(struct service *s);
 size_t service_pending(const struct service *s); /* operations that run or wait */
-struct driver *service_driver(struct service *s);
+const char *service_driver_name(const struct service *s);
+json_t *service_capabilities(struct service *s); /* the driver's; new reference */
+/* Layers of the image store that sandboxes stand on, appended. Any thread. */
+int service_layers_in_use(struct service *s, struct strv *ret);
 
 /* ---- lookups: no waiting, no copies ---- */
 struct sandbox *service_get(struct service *s, const char *id); /* NULL when there is none */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/path.h"
-#include "daemon/images/images.h"
+#include "daemon/sandbox/images.h"
 #include "net/url.h"
 
 struct import {

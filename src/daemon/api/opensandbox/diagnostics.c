@@ -79,7 +79,7 @@ static void write_inspect(struct buf *b, struct api *a, const struct sandbox *sb
     json_t *v;
 
     buf_printf(b, "%-12s%s\n%-12s%s\n%-12s%s\n", "ID:", s->id, "Image:", s->image,
-               "Driver:", service_driver(a->o.service)->ops->name);
+               "Driver:", service_driver_name(a->o.service));
     buf_printf(b, "%-12s%s\n%-12s%s\n%-12s%s\n", "Status:", render_state(st),
                "Running:", st == SB_RUNNING || st == SB_PAUSED ? "true" : "false",
                "Paused:", st == SB_PAUSED ? "true" : "false");
@@ -96,8 +96,9 @@ static void write_inspect(struct buf *b, struct api *a, const struct sandbox *sb
                    s->mounts[i].target, s->mounts[i].read_only ? "ro" : "rw");
     if (json_object_size(sb->metadata))
         buf_str(b, "\nMetadata:\n");
-    json_object_foreach(sb->metadata, key, v)
+    json_object_foreach(sb->metadata, key, v) {
         buf_printf(b, "  %s: %s\n", key, json_string_value(v));
+    }
     write_environment(b, sb);
 }
 

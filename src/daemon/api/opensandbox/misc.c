@@ -20,10 +20,10 @@ void op_version(struct call *c) {
 }
 
 void op_capabilities(struct call *c) {
-    struct driver *d = service_driver(c->x->api->o.service);
-    json_t *caps = d->ops->capabilities(d);
+    struct service *s = c->x->api->o.service;
+    json_t *caps = service_capabilities(s);
     xch_json(c->x, 200,
-             json_pack("{s:s,s:s,s:o}", "driver", d->ops->name, "version", COVE_VERSION,
+             json_pack("{s:s,s:s,s:o}", "driver", service_driver_name(s), "version", COVE_VERSION,
                        "capabilities", caps ? caps : json_object()));
 }
 

@@ -108,14 +108,18 @@ static const struct route v1_routes[] = {
 
 /* ---- struct api ---- */
 
+static bool is_blank(const char *s) {
+    return str_is_empty(s) || strspn(s, " \t") == strlen(s);
+}
+
 static char *copy_text(const char *s) {
-    return str_is_empty(s) || !s[strspn(s, " \t")] ? NULL : strdup(s);
+    return is_blank(s) ? NULL : strdup(s);
 }
 
 int api_set_key(struct api *a, const char *key) {
     char *copy = copy_text(key);
 
-    if (!copy && !str_is_empty(key) && key[strspn(key, " \t")])
+    if (!copy && !is_blank(key))
         return -ENOMEM;
     if (a->key)
         explicit_bzero(a->key, strlen(a->key));

@@ -3,7 +3,7 @@
  * spooled to an unnamed file of the store's file system first: archives of several layers must be
  * rewound. Loop thread, but for the run functions and on_store_progress.
  */
-#include "daemon/images/images.h"
+#include "daemon/sandbox/images.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,11 +33,10 @@ struct collect_job {
 /* What a killed import has already published, and what was in use when its image went. */
 static void run_collect(struct job *j) {
     struct images *im = container_of(j, struct collect_job, job)->im;
-    struct driver *d = service_driver(im->service);
     _cleanup_strv_ struct strv layers = {0};
     struct err err = {0};
     size_t freed = 0;
-    int r = d->ops->layers_in_use ? d->ops->layers_in_use(d, &layers) : 0;
+    int r = service_layers_in_use(im->service, &layers);
 
     if (r == 0)
         r = store_gc(im->store, (const char *const *)layers.v, &freed, &err);
@@ -51,7 +50,7 @@ static void collect_done(struct job *j) {
     free(container_of(j, struct collect_job, job));
 }
 
-static void collect(struct images *im) {
+void images_collect(struct images *im) {
     struct collect_job *c = calloc(1, sizeof *c);
 
     if (!c)
@@ -73,7 +72,6 @@ int images_open(const char *dir, struct service *s, struct images **ret, struct 
         free(im);
         return r;
     }
-    collect(im);
     *ret = im;
     return 0;
 }
@@ -139,10 +137,9 @@ static void run_list(struct job *j) {
 
 static void run_remove(struct job *j) {
     struct simple_job *s = container_of(j, struct simple_job, job);
-    struct driver *d = service_driver(s->im->service);
     _cleanup_strv_ struct strv layers = {0};
 
-    s->code = d->ops->layers_in_use ? d->ops->layers_in_use(d, &layers) : 0;
+    s->code = service_layers_in_use(s->im->service, &layers);
     if (s->code == 0)
         s->code = store_remove(s->im->store, s->reference, (const char *const *)layers.v, &s->err);
     else

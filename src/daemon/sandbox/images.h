@@ -10,6 +10,9 @@ struct images;
 
 /* dir: the store's directory; service: borrowed. */
 int images_open(const char *dir, struct service *s, struct images **ret, struct err *err);
+/* Removes layers that nothing needs, in the background. Only for a daemon on whose store nobody
+ * else's sandboxes stand. */
+void images_collect(struct images *im);
 void images_close(
     struct images *im); /* nothing may be under way (the service has ended its work) */
 
