@@ -506,40 +506,62 @@ static size_t resident_bytes(void) {
 #define IDLE_BYTES_MAX 3072
 #endif
 
-TEST(ten_thousand_idle_connections) {
-    enum { N = 9900 }; /* two descriptors each, in one process */
-    struct rlimit lim;
-    struct h1_fixture f;
-    static int clients[N];
-    size_t before, used;
+enum { MANY = 9900 }; /* two descriptors each, in one process */
 
-    if (getrlimit(RLIMIT_NOFILE, &lim) < 0 || lim.rlim_max < 2 * N + 50)
+/* MANY connections that sent `ask` and got an answer; returns the bytes each of them costs. */
+static size_t cost_of_many(struct h1_fixture *f, const char *ask, int *clients) {
+    struct rlimit lim;
+    size_t before;
+
+    if (getrlimit(RLIMIT_NOFILE, &lim) < 0 || lim.rlim_max < 2 * MANY + 50)
         test_skip("cannot: the limit of open files is below 20000");
     lim.rlim_cur = lim.rlim_max;
     setrlimit(RLIMIT_NOFILE, &lim);
-    h1_fixture_init(&f, NULL);
-    h1_fixture_connect(&f);
-    h1_fixture_send(&f, HELLO, strlen(HELLO));
-    ASSERT(h1_fixture_wait(&f, 1, 1000)); /* what is allocated once is allocated */
+    test_set_timeout(60);
+    h1_fixture_init(f, NULL);
+    h1_fixture_connect(f);
+    h1_fixture_send(f, ask, strlen(ask));
+    ASSERT(h1_fixture_wait(f, 1, 1000)); /* what is allocated once is allocated */
     before = resident_bytes();
-    for (int i = 0; i < N; i++) {
-        clients[i] = f.client;
-        f.client = -1;
-        h1_fixture_connect(&f);
-        h1_fixture_send(&f, HELLO, strlen(HELLO));
-        h1_fixture_turn(&f);
+    for (int i = 0; i < MANY; i++) {
+        clients[i] = f->client;
+        f->client = -1;
+        h1_fixture_connect(f);
+        h1_fixture_send(f, ask, strlen(ask));
+        ASSERT(h1_fixture_wait(f, 1, 1000));
     }
-    for (int i = 0; i < 50; i++)
-        h1_fixture_turn(&f);
-    ASSERT_INT(f.completed, N + 1);
-    ASSERT_INT(h1_server_connections(f.server), N + 1);
-    used = (resident_bytes() - before) / N;
-    printf("# %zu bytes per idle connection\n", used);
-    ASSERT(used <= IDLE_BYTES_MAX);
+    ASSERT_INT(f->requests, MANY + 1);
+    ASSERT_INT(h1_server_connections(f->server), MANY + 1);
+    return (resident_bytes() - before) / MANY;
+}
+
+TEST(ten_thousand_idle_connections) {
+    static int clients[MANY];
+    struct h1_fixture f;
+    size_t cost = cost_of_many(&f, HELLO, clients);
+
+    printf("# %zu bytes per idle connection\n", cost);
+    ASSERT(cost <= IDLE_BYTES_MAX);
+    ASSERT_INT(f.completed, MANY + 1);
     h1_fixture_send(&f, HELLO, strlen(HELLO));
     ASSERT(h1_fixture_wait(&f, f.out.len + 1, 1000)); /* still served */
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < MANY; i++)
         fd_close(clients[i]);
+    h1_fixture_done(&f);
+}
+
+TEST(ten_thousand_event_streams) {
+    static int clients[MANY];
+    struct h1_fixture f;
+    size_t cost = cost_of_many(&f, "GET /events HTTP/1.1\r\n" H "\r\n", clients);
+
+    printf("# %zu bytes per event stream\n", cost);
+    ASSERT(cost <= IDLE_BYTES_MAX);
+    for (int i = 0; i < MANY; i++)
+        fd_close(clients[i]);
+    for (int i = 0; i < 200 && f.closes < MANY; i++)
+        h1_fixture_turn(&f);
+    ASSERT_INT(f.closes, MANY); /* each was told that its client left */
     h1_fixture_done(&f);
 }
 
