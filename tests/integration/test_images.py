@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import stat
@@ -29,6 +30,13 @@ def work():
 @pytest.fixture
 def store(work):
     return Store(work / "store")
+
+
+def wait_for(what, timeout=15):
+    deadline = time.monotonic() + timeout * covekit.SLOW
+    while not what():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.02)
 
 
 ROOTFS = (
@@ -289,6 +297,33 @@ def test_killed_importer_leaves_nothing(store):
     assert store.names() == [] and store.is_empty()
 
 
+def test_kill_at_any_moment(store, work):
+    """Importers killed at many moments: what the store offers is whole, and a new start leaves no rest."""
+    rng = random.Random(7)
+    layout = Layout(work / "l")
+    layout.image([BASE, TOP, tar(*[entry(f"d{n % 9}/f{n}", data=b"x" * 3000) for n in range(150)])])
+    src = layout.write_tar(work / "l.tar")
+    done = 0
+    for n in range(25):
+        p = store.start("import", f"local/i{n}", src)
+        try:
+            p.wait(rng.uniform(0, 0.25))
+        except subprocess.TimeoutExpired:
+            p.kill()
+        p.communicate()
+        for i in store.run("list").json:
+            for layer in i["layers"]:
+                assert (pathlib.Path(layer["path"]).parent / "meta.json").is_file()
+            assert len(merged(store, i["reference"])) == 165
+        wait_for(lambda: store.run("open").code == 0 and not any("tmp-" in x for x in store.layers()))
+        if n % 2 and store.names():
+            done += len(store.names())
+            for name in store.names():
+                assert store.run("remove", name).code == 0
+            assert store.run("gc").code == 0 and store.is_empty()
+    assert done > 0, "no import was quick enough to end"
+
+
 def test_killed_unpacker_is_an_error(store):
     p, child, _ = start_half_import(store)
     os.kill(child, signal.SIGKILL)
@@ -473,13 +508,6 @@ def test_crun_takes_the_configuration(store, work):
 
 
 # ---- behind the daemon ----
-
-def wait_for(what, timeout=15):
-    deadline = time.monotonic() + timeout * covekit.SLOW
-    while not what():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.02)
-
 
 def test_daemon_collects_what_crashes_leave(work):
     """A layer that a killed import had published goes at the next start; what a sandbox runs on stays."""
