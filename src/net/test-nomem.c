@@ -42,12 +42,21 @@ char *__wrap_strdup(const char *s) {
     return refuses() ? NULL : __real_strdup(s);
 }
 
+void nomem_arm(long n) {
+    left = n;
+}
+
+bool nomem_disarm(void) {
+    bool hit = left < 0;
+    left = -1;
+    return hit;
+}
+
 void nomem_exhaust(int (*fn)(void), bool may_do_without) {
     for (long n = 0; n < 1000; n++) {
-        left = n;
+        nomem_arm(n);
         int r = fn();
-        bool hit = left < 0;
-        left = -1;
+        bool hit = nomem_disarm();
         if (r == 0 && !hit) {
             ASSERT(n > 0); /* it does allocate */
             return;

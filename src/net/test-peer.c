@@ -143,8 +143,10 @@ static void on_closed(uv_handle_t *h) {
 }
 
 void turn(uv_loop_t *loop, unsigned at_most_ms) {
-    uv_timer_t *t = malloc(sizeof *t);
+    uv_timer_t *t;
 
+    while (!(t = malloc(sizeof *t))) /* a test may make one allocation fail */
+        ;
     uv_timer_init(loop, t);
     uv_timer_start(t, on_limit, at_most_ms, 0);
     uv_run(loop, UV_RUN_ONCE);

@@ -11,6 +11,7 @@
 
 #include "base/str.h"
 #include "base/test.h"
+#include "net/test-nomem.h"
 #include "net/test-peer.h"
 
 /* ---- the fixture: a server that proxies everything ---- */
@@ -701,6 +702,52 @@ TEST(many_at_once_leave_nothing) {
     ASSERT_INT(f.closed, f.started);
     front_stop(&f);
     peer_stop(&p);
+}
+
+/* One exchange in which the nth allocation fails. Returns whether one did. */
+static bool starved_exchange(const char *request, peer_script script, const void *arg,
+                             const char *want, long n) {
+    struct front f;
+    struct peer p;
+
+    peer_start(&p, script, arg);
+    front_start(&f, p.port, true);
+    front_client(&f);
+    ASSERT_OK(buf_reserve(&f.got, 1 << 16)); /* ours do not count */
+    nomem_arm(n);
+    peer_send(f.client, request);
+    for (int i = 0;
+         i < 300 && !f.client_end && !strstr(f.got.data, want) && !strstr(f.got.data, " 50"); i++) {
+        turn(&f.loop, 10);
+        take_input(&f);
+    }
+    bool hit = nomem_disarm(), whole = strstr(f.got.data, want);
+    if (!whole && !f.client_end && !strstr(f.got.data, " 50"))
+        test_fail(__FILE__, __LINE__, "allocation %ld: the client was left waiting with \"%.200s\"",
+                  n, f.got.data);
+    ASSERT(hit || whole);
+    front_stop(&f); /* every exchange is closed, nothing is left */
+    peer_stop(&p);
+    return hit;
+}
+
+TEST(allocation_failures) {
+    static const struct {
+        const char *request;
+        peer_script script;
+        const char *arg, *want;
+    } t[] = {
+        {GET("/"), answer, "HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nContent-Length: 2\r\n\r\nok",
+         "\r\n\r\nok"},
+        {"POST / HTTP/1.1\r\nHost: f\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+         read_chunks, NULL, "0\r\n\r\n"},
+        {UPGRADE "first", shout, NULL, "FIRST"},
+        {GET("/"), answer, "garbage\r\n\r\n", " 502 "},
+    };
+    test_set_timeout(120);
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++)
+        for (long n = 0; starved_exchange(t[i].request, t[i].script, t[i].arg, t[i].want, n); n++)
+            ASSERT(n < 500);
 }
 
 TEST_MAIN()
