@@ -28,6 +28,8 @@ struct daemon {
     uv_loop_t loop;
     uv_signal_t term, intr, hup;
     uv_poll_t life;
+    uv_timer_t
+        end; /* fires at once: the last step must not run inside a callback of what it frees */
     bool has_life, is_ending;
     struct driver *driver;
     struct statedb *db;
@@ -52,21 +54,31 @@ static void dispose(struct daemon *d) {
     if (d->server)
         h1_server_free(d->server);
     d->server = NULL;
-    api_free(d->api);
-    d->api = NULL;
     if (d->service)
-        service_close(d->service); /* frees the driver too */
+        service_close(d->service); /* frees the driver too; the last answers still need the API */
     else if (d->driver)
         d->driver->ops->free(d->driver);
     d->service = NULL;
     d->driver = NULL;
+    api_free(d->api);
+    d->api = NULL;
     images_close(d->images);
     d->images = NULL;
     close_handle((uv_handle_t *)&d->term);
     close_handle((uv_handle_t *)&d->intr);
     close_handle((uv_handle_t *)&d->hup);
+    close_handle((uv_handle_t *)&d->end);
     if (d->has_life)
         close_handle((uv_handle_t *)&d->life);
+}
+
+static void on_end(uv_timer_t *t) {
+    dispose(t->data);
+}
+
+static void end_soon(void *ud) {
+    struct daemon *d = ud;
+    uv_timer_start(&d->end, on_end, 0, 0);
 }
 
 static void on_removed(enum fault f, const struct err *err, struct sandbox *sb, void *ud) {
@@ -77,10 +89,11 @@ static void on_removed(enum fault f, const struct err *err, struct sandbox *sb, 
         d->result = -EBUSY;
     }
     if (--d->removals == 0)
-        dispose(d);
+        service_when_idle(d->service, end_soon, d);
 }
 
-static void remove_all(struct daemon *d) {
+static void remove_all(void *ud) {
+    struct daemon *d = ud;
     struct sandbox *page[64];
     struct sandbox_filter all = {0};
     struct strv ids = {0};
@@ -103,10 +116,10 @@ static void remove_all(struct daemon *d) {
 static void on_drained(void *ud) {
     struct daemon *d = ud;
 
-    if (d->o->is_private)
-        remove_all(d);
+    if (d->o->is_private) /* what is being created now is to be removed as well */
+        service_when_idle(d->service, remove_all, d);
     else
-        dispose(d);
+        end_soon(d);
 }
 
 static void begin_end(struct daemon *d, const char *why) {
@@ -115,8 +128,7 @@ static void begin_end(struct daemon *d, const char *why) {
     d->is_ending = true;
     log_info("ending", LOG_STR("reason", why));
     notify_manager("STOPPING=1");
-    if (!d->o->is_private)
-        service_refuse(d->service);
+    service_refuse(d->service);
     h1_server_drain(d->server, d->o->is_private ? 0 : (unsigned)d->c->graceful_shutdown_s * 1000,
                     on_drained, d);
 }
@@ -317,6 +329,8 @@ int daemon_run(struct config *c, const struct options *o, struct err *err) {
 
     if (r < 0)
         return err_sys(err, r, "event loop");
+    uv_timer_init(&d.loop, &d.end);
+    d.end.data = &d;
     setup_limits();
     r = start(&d, err);
     if (r < 0)

@@ -352,5 +352,7 @@ def test_idle_memory_is_small():
     with Daemon() as d:
         for _ in range(3):
             d.get("/v1/sandboxes")
+        if "libasan" in open(f"/proc/{d.proc.pid}/maps").read():
+            return  # a sanitizer's memory is not ours
         rss = int(next(line for line in open(f"/proc/{d.proc.pid}/status") if line.startswith("VmRSS")).split()[1])
         assert rss <= 12 * 1024, f"{rss} KiB"

@@ -11,17 +11,18 @@ struct api;
 
 struct api_opts {
     uv_loop_t *loop;
-    struct service *service; /* borrowed; may be closed only after api_free */
-    struct images *images;   /* borrowed; NULL = images cannot be managed here */
-    const char *api_key;     /* NULL or blank = none; copied; secret */
-    const char *eip;         /* configured public host, used as it is; NULL = none */
-    const char *host;        /* listening address of the TCP side, "" = no TCP side */
+    struct service
+        *service;          /* borrowed; is closed before api_free (its last answers need the API) */
+    struct images *images; /* borrowed; NULL = images cannot be managed here */
+    const char *api_key;   /* NULL or blank = none; copied; secret */
+    const char *eip;       /* configured public host, used as it is; NULL = none */
+    const char *host;      /* listening address of the TCP side, "" = no TCP side */
     uint16_t port;
     size_t max_body; /* control bodies; 0 = 1 MiB */
 };
 
 int api_new(const struct api_opts *o, struct api **ret);
-void api_free(struct api *a); /* all exchanges are over */
+void api_free(struct api *a); /* all exchanges and operations are over */
 /* For the HTTP server. ud = struct api. */
 void api_on_request(struct h1_req *r, void *ud);
 void api_on_done(const struct h1_req *r, int status, uint64_t body_bytes_out, int64_t duration_us,

@@ -58,8 +58,8 @@ static void set_up(void) {
 
 static void tear_down(void) {
     h1_server_free(server);
-    api_free(api);
     service_close(svc);
+    api_free(api);
     uv_run(&loop, UV_RUN_DEFAULT);
     ASSERT_INT(uv_loop_close(&loop), 0);
     statedb_close(db);

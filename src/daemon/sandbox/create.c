@@ -125,7 +125,6 @@ static void answer(struct create_op *c) {
     struct service *s = c->svc;
 
     map_remove(s->creating, c->sb->spec.id);
-    s->n_pending--;
     if (c->fault == FAULT_NONE && table_add(s, c->sb) < 0) {
         err_set(&c->err, -ENOMEM,
                 "out of memory"); /* acknowledged to nobody; the next start adopts it */
@@ -147,6 +146,7 @@ static void answer(struct create_op *c) {
     }
     create_request_done(&c->rq);
     free(c);
+    service_ended_one(s);
 }
 
 static void done(struct job *j) {

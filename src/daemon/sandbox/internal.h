@@ -17,9 +17,14 @@ struct service {
     struct map *creating; /* id -> struct create_op: not in the table yet */
     struct list by_age;   /* newest first */
     size_t n_pending;
-    bool refusing, closing;
+    bool refusing;
+    void (*idle_cb)(void *ud);
+    void *idle_ud;
     struct expiry *expiry;
 };
+
+/* service.c: one of the pending operations is over and answered */
+void service_ended_one(struct service *s);
 
 struct op {
     struct list link;

@@ -29,10 +29,11 @@ static void run(struct job *j) {
 
 static void done(struct job *j) {
     struct logs_job *l = container_of(j, struct logs_job, job);
-    l->svc->n_pending--;
+    struct service *s = l->svc;
     l->cb(l->fault, &l->err, l->text ? l->text : "", l->ud);
     free(l->text);
     free(l);
+    service_ended_one(s);
 }
 
 void service_logs(struct service *s, const char *id, unsigned tail, text_cb cb, void *ud) {

@@ -18,8 +18,8 @@ static void finish(struct op *o) {
     struct service *s = o->svc;
     o->end(o);
     list_remove(&o->link);
-    s->n_pending--;
     free(o);
+    service_ended_one(s);
 }
 
 static void job_done(struct job *j) {
@@ -60,11 +60,6 @@ void op_enqueue(struct op *o) {
 void *op_new(struct service *s, const char *id, size_t size, op_cb cb, void *ud) {
     struct err err = {0};
 
-    if (s->refusing) {
-        err_set(&err, -ESHUTDOWN, "the daemon is shutting down");
-        cb(FAULT_STOPPING, &err, NULL, ud);
-        return NULL;
-    }
     struct sandbox *sb = map_get(s->table, id);
     if (!sb) {
         err_set(&err, -ENOENT, "Sandbox %s not found.", id);

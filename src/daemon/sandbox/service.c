@@ -62,6 +62,22 @@ void service_refuse(struct service *s) {
     s->refusing = true;
 }
 
+void service_ended_one(struct service *s) {
+    if (--s->n_pending > 0 || !s->idle_cb)
+        return;
+    void (*cb)(void *) = TAKE_PTR(s->idle_cb);
+    cb(s->idle_ud);
+}
+
+void service_when_idle(struct service *s, void (*cb)(void *ud), void *ud) {
+    if (s->n_pending == 0) {
+        cb(ud);
+        return;
+    }
+    s->idle_cb = cb;
+    s->idle_ud = ud;
+}
+
 size_t service_pending(const struct service *s) {
     return s->n_pending;
 }

@@ -110,8 +110,11 @@ int service_open(const struct service_opts *opts, struct service **ret, struct e
 /* Ends running operations (blocking, callbacks included), frees the driver and itself; sandboxes
  * live on. The loop must run once more. */
 void service_close(struct service *s);
-/* New operations are refused with FAULT_STOPPING from now on. */
+/* Creates are refused with FAULT_STOPPING from now on, and nothing expires any more. */
 void service_refuse(struct service *s);
+/* Calls cb once, as soon as no operation runs or waits (perhaps at once). cb must not close the
+ * service. */
+void service_when_idle(struct service *s, void (*cb)(void *ud), void *ud);
 size_t service_pending(const struct service *s); /* operations that run or wait */
 const char *service_driver_name(const struct service *s);
 json_t *service_capabilities(struct service *s); /* the driver's; new reference */

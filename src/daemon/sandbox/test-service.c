@@ -553,6 +553,41 @@ TEST(host_volumes_are_resolved_and_bounded) {
     tear_down();
 }
 
+static void on_idle(void *ud) {
+    ++*(int *)ud;
+}
+
+TEST(idle_is_told_once_when_everything_has_ended) {
+    set_up();
+    int idle = 0;
+    service_when_idle(svc, on_idle, &idle);
+    ASSERT_INT(idle, 1);
+    struct result c, d;
+    fake_hold(drv, FAKE_CREATE);
+    begin_create(request(), &c);
+    begin_create(request(), &d);
+    service_when_idle(svc, on_idle, &idle);
+    ASSERT_INT(idle, 1);
+    fake_release(drv, FAKE_CREATE);
+    wait_for(&c);
+    wait_for(&d);
+    while (service_pending(svc))
+        uv_run(&loop, UV_RUN_ONCE);
+    ASSERT_INT(idle, 2);
+    create_ok();
+    ASSERT_INT(idle, 2);
+    tear_down();
+}
+
+TEST(removals_still_work_when_creates_are_refused) {
+    set_up();
+    struct result c = create_ok(), r;
+    service_refuse(svc);
+    OP(r, service_delete(svc, c.id, on_op, &r));
+    ASSERT_INT(r.fault, FAULT_NONE);
+    tear_down();
+}
+
 TEST(work_in_flight_is_finished_at_the_end) {
     set_up();
     struct result r;

@@ -164,7 +164,7 @@ void api_free(struct api *a) {
         router_free(a->v1);
     if (a->pool)
         h1_pool_free(a->pool);
-    api_set_key(a, NULL);
+    api_set_key(a, "");
     free(a->eip);
     free(a->host);
     free(a);
