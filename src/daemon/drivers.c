@@ -21,6 +21,8 @@ static int native_settings(const struct config *c, struct native_config *n, stru
     n->default_pids = (uint64_t)c->default_pids;
     n->netns_pool = (unsigned)c->netns_pool;
     n->parked_pool = (unsigned)c->parked_pool;
+    n->warm_image = c->warm_image;
+    n->warm_pool = (unsigned)c->warm_pool;
     n->start_timeout_ms = (unsigned)c->start_timeout_ms;
     return security_profile_parse(c->profile, &n->profile, err);
 }

@@ -240,6 +240,8 @@ static struct native_config parse_config(char **argv, json_t *extra) {
     c.libexec_dir = json_str(extra, "libexec_dir");
     c.netns_pool = (unsigned)json_int(extra, "netns_pool", c.netns_pool);
     c.parked_pool = (unsigned)json_int(extra, "parked_pool", c.parked_pool);
+    c.warm_image = json_str(extra, "warm_image");
+    c.warm_pool = (unsigned)json_int(extra, "warm_pool", 0);
     c.start_timeout_ms = (unsigned)json_int(extra, "start_timeout_ms", 0);
     return c;
 }

@@ -393,3 +393,91 @@ def test_outbound_leaves_nothing():
     traces.wait_none()
     d.start()
     d.close()
+
+
+class TestWarm:
+    """Started sandboxes kept ready (native.warm_pool)."""
+
+    @pytest.fixture(scope="class")
+    def warm(self):
+        d = Driver().start().import_busybox()
+        d.stop()
+        d.config = {"warm_image": "local/busybox", "warm_pool": 3}
+        d.start()
+        yield d
+        d.close()
+
+    def wait_ready(self, d, n=3):
+        def running():
+            return [p for p in (d.dir / "run" / d.instance() / "rt").glob("pool-*/status")]
+        covekit_wait(lambda: len(running()) >= n + len(d.ids()), lambda: running(), 20)
+
+    def test_a_taken_one_is_like_any_other(self, warm):
+        self.wait_ready(warm)
+        t = warm.create("warm-1", env=["A=b"], entrypoint=["sh", "-c", "echo hi; sleep 1000"], memoryBytes=64 * MIB, pids=50,
+                        hostname="my-name", cwd="/tmp")
+        assert "adopt" in t["steps"] and "launch" not in t["steps"]
+        assert warm.out("warm-1", "echo $A; hostname; cat /etc/hostname; pwd; grep -c my-name /etc/hosts") == "b\nmy-name\nmy-name\n/tmp\n1\n"
+        assert warm.call("logs", id="warm-1")["text"] == "hi\n"
+        _, _, code = warm.run("warm-1", "dd if=/dev/zero of=/dev/null bs=200M count=1")
+        assert code not in (0, None)
+        assert warm.http("warm-1", "GET", "/files/info?path=/tmp", token="wrong")[0] == 401
+        assert warm.inspect("warm-1")["state"] == "running" and warm.ids() == ["warm-1"]
+        warm.remove("warm-1")
+
+    def test_default_host_name_and_network(self, warm):
+        self.wait_ready(warm)
+        t = warm.create("warm-name-is-cut", net="nat")
+        assert "adopt" in t["steps"]
+        assert warm.out("warm-name-is-cut", "hostname; grep -c nameserver /etc/resolv.conf").split()[0] == "warm-name-is"
+        assert "eth0" in warm.out("warm-name-is-cut", "ls /sys/class/net")
+        warm.remove("warm-name-is-cut")
+
+    def test_what_does_not_fit_goes_the_ordinary_way(self, warm):
+        t = warm.create("warm-host", image="host")
+        assert "launch" in t["steps"]
+        warm.remove("warm-host")
+
+    def test_more_at_once_than_are_ready(self, warm):
+        self.wait_ready(warm)
+        with concurrent.futures.ThreadPoolExecutor(10) as pool:
+            list(pool.map(lambda i: warm.create(f"wm-{i}"), range(10)))
+            assert list(pool.map(lambda i: warm.out(f"wm-{i}", f"echo {i}"), range(10))) == [f"{i}\n" for i in range(10)]
+            list(pool.map(lambda i: warm.remove(f"wm-{i}"), range(10)))
+
+    def test_a_dead_one_is_not_handed_out(self, warm):
+        self.wait_ready(warm)
+        for f in (warm.dir / "state/sandboxes").glob("pool-*/pid"):
+            os.kill(int(f.read_text()), 9)
+        warm.create("after-dead")
+        assert warm.out("after-dead", "echo ok") == "ok\n"
+        warm.remove("after-dead")
+
+    def test_a_new_version_of_the_image_is_used(self, warm):
+        self.wait_ready(warm)
+        import io
+        import tarfile
+        tar = covekit.busybox_rootfs(warm.dir / "v2.tar")
+        with tarfile.open(tar, "a") as t:
+            i = tarfile.TarInfo("version")
+            i.size = 2
+            t.addfile(i, io.BytesIO(b"2\n"))
+        warm.call("import", name="local/busybox", path=str(tar))
+        warm.create("newer")
+        assert warm.out("newer", "cat /version") == "2\n"
+        warm.remove("newer")
+
+    def test_kill_leaves_no_member(self, warm):
+        self.wait_ready(warm)
+        warm.create("survivor")
+        warm.kill()
+        warm.config = {}
+        warm.start(known=["survivor"])
+        assert warm.out("survivor", "echo ok") == "ok\n"
+        key = warm.record("survivor")["key"]
+        assert [p.name for p in (warm.dir / "state/sandboxes").iterdir() if p.name != ".trash"] == [key]
+        warm.remove("survivor")
+        warm.stop()
+        warm.start()
+        left = [p for r in covekit.cgroup_roots() for p in r.glob(f"cove-{warm.instance()}/pool-*")]
+        assert len(left) <= 4 * 6, left

@@ -31,10 +31,10 @@ struct config {
     /* [native] */
     char *state_dir, *store_dir, *run_dir, *lease_dir,
         *libexec_dir; /* store_dir, libexec_dir: NULL = default */
-    char *oci_runtime, *profile, *subnet;
+    char *oci_runtime, *profile, *subnet, *warm_image;
     struct strv dns;
     bool userns, access_token;
-    int64_t uid_base, uid_count, default_pids, netns_pool, parked_pool, start_timeout_ms;
+    int64_t uid_base, uid_count, default_pids, netns_pool, parked_pool, warm_pool, start_timeout_ms;
 
     bool insecure_ok; /* OPENSANDBOX_INSECURE_SERVER=YES */
     char *path;       /* the file that was read; NULL = none */

@@ -8,11 +8,9 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/mount.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include "base/clock.h"
 #include "base/id.h"
@@ -20,26 +18,10 @@
 #include "base/path.h"
 #include "daemon/driver/native/agent_call.h"
 #include "daemon/driver/native/crash.h"
+#include "daemon/driver/native/create_priv.h"
 #include "daemon/driver/native/nat.h"
-#include "daemon/driver/native/native_priv.h"
 
 #define MEMORY_MIN ((uint64_t)8 << 20) /* runtime and agent do not start in less */
-#define BINDS_MAX 64
-
-struct create {
-    struct native *n;
-    const struct sandbox_spec *spec;
-    struct box *box;
-    struct root_plan root;
-    char boot_token[33]; /* the agent's until the claim replaces it */
-    int dir, listen, cgroup, log, state;
-    struct cgroup_entry entry;
-    int64_t parked;
-    struct launch_result launched;
-    int mount_fds[BINDS_MAX];
-    size_t n_mounts;
-    struct step_times times;
-};
 
 static void note(struct create *c, const char *name, int64_t us) {
     if (c->times.n < ARRAY_SIZE(c->times.t))
@@ -94,8 +76,6 @@ static int step_check(struct create *c, struct err *err) {
     const struct sandbox_spec *s = c->spec;
     int r;
 
-    if (strchr(s->id, '/') || s->id[0] == '.' || str_starts(s->id, "pool-") || !s->id[0])
-        return err_set(err, -EINVAL, "%s cannot be the id of a sandbox", s->id);
     if (s->disk_bytes)
         return err_set(err, -EOPNOTSUPP,
                        "the disk limit is not supported by the native driver yet");
@@ -208,133 +188,13 @@ static int step_config(struct create *c, struct err *err) {
 
 /* ---- launch ---- */
 
-struct fd_list {
-    struct launch_fd v[CGROUP_ENTER_MAX + BINDS_MAX + 16];
-    size_t n;
-    int own[BINDS_MAX + 8]; /* closed with the list */
-    size_t n_own;
-};
-
-static void fd_list_done(struct fd_list *l) {
-    while (l->n_own)
-        fd_close(l->own[--l->n_own]);
-}
-
-static void add_fd(struct fd_list *l, const char *role, int fd) {
-    l->v[l->n++] = (struct launch_fd){role, fd};
-}
-
-struct bind {
-    int fd; /* O_PATH */
-    const char *target, *what;
-    bool read_only, idmap;
-};
-
-/* A detached mount of it: made here, since a mount namespace gives nothing to another one. */
-static int add_bind(struct fd_list *l, json_t *binds, const struct bind *b, struct err *err) {
-    int tree = b->fd < 0 ? b->fd
-                         : (int)syscall(SYS_open_tree, b->fd, "",
-                                        OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
-
-    if (tree < 0)
-        return err_sys(err, -EIO, "preparing the mount of %s (%s)", b->what, strerror(errno));
-    l->own[l->n_own++] = tree;
-    add_fd(l, "bind", tree);
-    return json_array_append_new(binds,
-                                 json_pack("{s:s, s:b, s:b, s:s}", "target", b->target, "read_only",
-                                           b->read_only, "idmap", b->idmap, "what", b->what));
-}
-
-/* Our own files first, so that a volume may lie over /etc/hosts. */
-static json_t *plan_binds(struct create *c, struct fd_list *fds, struct err *err) {
-    static const char *const names[] = {"hostname", "hosts", "resolv.conf"};
-    static const char *const targets[] = {"/etc/hostname", "/etc/hosts", "/etc/resolv.conf"};
-    static const char *const agents[] = {AGENT_TARGET, "/opt/opensandbox/execd"};
-    json_t *binds = json_array();
-    int r = 0;
-
-    for (size_t i = 0; i < ARRAY_SIZE(agents) && r == 0; i++)
-        r = add_bind(fds, binds,
-                     &(struct bind){c->n->agent_fd, agents[i], "the agent", true, false}, err);
-    for (size_t i = 0; i < ARRAY_SIZE(names) && r == 0; i++) {
-        _cleanup_close_ int fd = openat(c->dir, names[i], O_PATH | O_CLOEXEC);
-        r = add_bind(fds, binds, &(struct bind){fd, targets[i], names[i], false, true}, err);
-    }
-    for (size_t i = 0; i < c->n_mounts && r == 0; i++) {
-        const struct mount_spec *m = &c->spec->mounts[i];
-        r = add_bind(fds, binds,
-                     &(struct bind){c->mount_fds[i], m->target, m->source, m->read_only, true},
-                     err);
-    }
-    if (r == 0)
-        return binds;
-    json_decref(binds);
-    return NULL;
-}
-
-/* The overlays with absolute directories. */
-static json_t *plan_overlays(struct create *c, const char *dir) {
-    json_t *o;
-    size_t i;
-
-    json_array_foreach(c->root.overlays, i, o) {
-        _cleanup_free_ char *path = path_join(dir, c->root.dirs.v[i]);
-        if (!path || json_object_set_new(o, "dir", json_string(path)) < 0)
-            return NULL;
-    }
-    return json_incref(c->root.overlays);
-}
-
-static json_t *make_plan(struct create *c, struct fd_list *fds, struct err *err) {
-    struct native *n = c->n;
-    _cleanup_free_ char *dir = str_printf("%s/sandboxes/%s", n->state_dir, c->box->key);
-    _cleanup_free_ char *pid = dir ? path_join(dir, "pid") : NULL;
-    json_t *binds = pid ? plan_binds(c, fds, err) : NULL, *overlays;
-
-    if (!binds)
-        return NULL;
-    overlays = plan_overlays(c, dir);
-    json_t *argv = json_pack("[s, s, s, s, s, s, s, s, s, s, s, s]", n->runtime,
-                             "--cgroup-manager=disabled", "--root", n->runtime_root, "run",
-                             "--detach", "--bundle", dir, "--pid-file", pid, "--preserve-fds", "4");
-    if (argv)
-        json_array_append_new(argv, json_string(c->box->key));
-    return json_pack("{s:o, s:s, s:s, s:I, s:o, s:o, s:i}", "argv", argv, "dir", dir, "rootfs",
-                     n->mount_point, "userns", (json_int_t)box_uid_base(n, c->box), "overlays",
-                     overlays, "binds", binds, "timeout_ms", (int)n->config.start_timeout_ms);
-}
-
-/* One try, by a parked child or a fresh one. */
-static int launch_once(struct create *c, struct err *err) {
-    _cleanup_(fd_list_done) struct fd_list fds = {.n = 0};
-    int r;
-
-    if (!c->parked) {
-        r = cgroups_entry(c->n->cgroups, c->box->key, &c->entry, err);
-        if (r < 0)
-            return r;
-        add_fd(&fds, "box", c->entry.box);
-        for (size_t i = 0; i < c->entry.n_enter; i++)
-            add_fd(&fds, "enter", c->entry.enter[i]);
-    }
-    add_fd(&fds, "netns", c->box->netns_fd);
-    add_fd(&fds, "keep", c->listen); /* 3, 4, 5, 6: see COVE_FDS in files.c */
-    add_fd(&fds, "keep", c->cgroup);
-    add_fd(&fds, "keep", c->log);
-    add_fd(&fds, "keep", c->state);
-    _cleanup_json_ json_t *plan = make_plan(c, &fds, err);
-    if (!plan)
-        return err->code ? err->code : err_set(err, -ENOMEM, "out of memory");
-    return launcher_launch(c->n->launcher, c->parked, plan, fds.v, fds.n, &c->launched, err);
-}
-
 static int step_launch(struct create *c, struct err *err) {
     struct native *n = c->n;
-    int r = launch_once(c, err);
+    int r = create_launch(c, err);
 
     if (r == -ESRCH && c->parked) { /* it went away with an earlier cove-launch */
         c->parked = 0;
-        r = launch_once(c, err);
+        r = create_launch(c, err);
     }
     c->listen =
         fd_close(c->listen); /* from now on only the agent holds it: its end shows as a reset */
@@ -384,6 +244,7 @@ static int step_claim(struct create *c, struct err *err) {
         return err_set(err, -EINVAL, "environment or entrypoint is not valid UTF-8");
     r = agent_claim(&call, body, err);
     if (r == -ESRCH) {
+        c->agent_lost = true;
         launcher_text(c->launched.text_fd, text, sizeof text);
         return err_set(err, -EIO, "the agent ended before it answered%s%s", *text ? ": " : "",
                        text);
@@ -408,18 +269,47 @@ static int step_commit(struct create *c, struct err *err) {
     return r < 0 ? err_sys(err, r == -ENOENT ? -EIO : r, "recording the sandbox") : 0;
 }
 
-/* ---- the table ---- */
+/* ---- the tables ---- */
 
-static const struct step {
+struct step {
     const char *name;
     int (*run)(struct create *c, struct err *err);
-} steps[] = {
-    {"check", step_check},   {"slot", step_slot},       {"dirs", step_dirs},
-    {"cgroup", step_cgroup}, {"network", step_network}, {"config", step_config},
-    {"launch", step_launch}, {"claim", step_claim},     {"commit", step_commit},
 };
+static const struct step first[] = {{"check", step_check}};
+static const struct step build[] = {
+    {"slot", step_slot},       {"dirs", step_dirs},     {"cgroup", step_cgroup},
+    {"network", step_network}, {"config", step_config}, {"launch", step_launch},
+};
+static const struct step adopt[] = {{"adopt", warm_adopt}};
+static const struct step finish[] = {{"claim", step_claim}, {"commit", step_commit}};
 
-static void create_done(struct create *c) {
+static int run_steps(struct create *c, const struct step *steps, size_t n, struct err *err) {
+    for (size_t i = 0; i < n; i++) {
+        char at[48];
+        int64_t t0 = clock_mono_us();
+        int r = steps[i].run(c, err);
+        note(c, steps[i].name, clock_mono_us() - t0);
+        snprintf(at, sizeof at, "create-%s", steps[i].name);
+        crash_point(at);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+void create_init(struct create *c, struct native *n, const struct sandbox_spec *spec) {
+    *c = (struct create){.n = n,
+                         .spec = spec,
+                         .dir = -1,
+                         .listen = -1,
+                         .cgroup = -1,
+                         .log = -1,
+                         .state = -1,
+                         .entry = {.box = -1},
+                         .launched = {.pidfd = -1, .text_fd = -1}};
+}
+
+void create_done(struct create *c) {
     fd_close(c->dir);
     fd_close(c->listen);
     fd_close(c->cgroup);
@@ -434,49 +324,72 @@ static void create_done(struct create *c) {
     explicit_bzero(c->boot_token, sizeof c->boot_token);
 }
 
-static int run_steps(struct create *c, struct err *err) {
-    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
-        char at[48];
-        int64_t t0 = clock_mono_us();
-        int r = steps[i].run(c, err);
-        note(c, steps[i].name, clock_mono_us() - t0);
-        snprintf(at, sizeof at, "create-%s", steps[i].name);
-        crash_point(at);
-        if (r < 0)
+int create_build(struct create *c, struct err *err) {
+    int r = run_steps(c, first, ARRAY_SIZE(first), err);
+    return r < 0 ? r : run_steps(c, build, ARRAY_SIZE(build), err);
+}
+
+/* Did the agent that we were given end meanwhile? Then its rests are taken apart, and the create
+ * starts anew. */
+static bool start_over(struct create *c) {
+    if (!c->agent_lost || box_teardown(c->n, c->box, NULL) < 0)
+        return false;
+    str_copy(c->box->key, sizeof c->box->key, c->box->id);
+    c->dir = fd_close(c->dir);
+    c->launched.text_fd = fd_close(c->launched.text_fd);
+    return true;
+}
+
+static int create_all(struct create *c, struct err *err) {
+    int r = run_steps(c, first, ARRAY_SIZE(first), err);
+
+    if (r == 0 && warm_take(c->n->warm, c)) {
+        r = run_steps(c, adopt, ARRAY_SIZE(adopt), err);
+        if (r == 0)
+            r = run_steps(c, finish, ARRAY_SIZE(finish), err);
+        if (r == 0 || !start_over(c))
             return r;
+        r = 0;
     }
+    if (r == 0)
+        r = run_steps(c, build, ARRAY_SIZE(build), err);
+    return r < 0 ? r : run_steps(c, finish, ARRAY_SIZE(finish), err);
+}
+
+/* Puts a new box under its id, so that nobody else takes it. */
+static int reserve(struct create *c, struct err *err) {
+    struct native *n = c->n;
+    const char *id = c->spec->id;
+
+    if (!id[0] || id[0] == '.' || strchr(id, '/') || str_starts(id, "pool-"))
+        return err_set(err, -EINVAL, "%s cannot be the id of a sandbox", id);
+    _cleanup_(box_freep) struct box *b = box_new(id, id);
+    if (!b)
+        return err_set(err, -ENOMEM, "out of memory");
+    b->net = c->spec->net;
+    pthread_mutex_lock(&n->lock);
+    int r = native_find(n, id) ? -EALREADY : map_set(n->boxes, id, b, NULL);
+    pthread_mutex_unlock(&n->lock);
+    if (r < 0)
+        return err_set(err, r, r == -EALREADY ? "a sandbox with this id exists" : "out of memory");
+    c->box = TAKE_PTR(b);
     return 0;
 }
 
 int native_create(struct driver *d, const struct sandbox_spec *spec, struct instance_info *ret,
                   struct step_times *ret_steps, struct err *err) {
     struct native *n = native_of(d);
-    struct create c = {.n = n,
-                       .spec = spec,
-                       .dir = -1,
-                       .listen = -1,
-                       .cgroup = -1,
-                       .log = -1,
-                       .state = -1,
-                       .entry = {.box = -1},
-                       .launched = {.pidfd = -1, .text_fd = -1}};
     struct err own = {0};
+    struct create c;
     int r;
 
     if (!err)
         err = &own;
-    c.box = box_new(spec->id, spec->id);
-    if (!c.box)
-        return err_set(err, -ENOMEM, "out of memory");
-    c.box->net = spec->net;
-    pthread_mutex_lock(&n->lock);
-    r = native_find(n, spec->id) ? -EALREADY : map_set(n->boxes, spec->id, c.box, NULL);
-    pthread_mutex_unlock(&n->lock);
-    if (r < 0) {
-        box_free(c.box);
-        return err_set(err, r, r == -EALREADY ? "a sandbox with this id exists" : "out of memory");
-    }
-    r = run_steps(&c, err);
+    create_init(&c, n, spec);
+    r = reserve(&c, err);
+    if (r < 0)
+        return r;
+    r = create_all(&c, err);
     if (r == 0) {
         pthread_mutex_lock(&n->lock);
         box_info(c.box, ret);

@@ -13,16 +13,20 @@
 
 #define CONFIG_MAX ((size_t)4 << 20)
 
+/* In place: a running sandbox has the file itself bound, not its name. */
 static int put(int dir_fd, const char *name, const struct buf *b, struct err *err) {
-    int r = buf_ok(b)
-                ? path_write_file_at(dir_fd, name, b->data ? b->data : "", b->len, 0644, false)
-                : -ENOMEM;
+    _cleanup_close_ int fd =
+        openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    int r = fd < 0 ? -errno : 0;
+
+    if (r == 0)
+        r = buf_ok(b) ? fd_write_full(fd, b->data ? b->data : "", b->len) : -ENOMEM;
     return r < 0 ? err_sys(err, r == -ENOENT ? -EIO : r, "writing %s", name) : 0;
 }
 
-static const char *box_hostname(const struct box *b, const struct sandbox_spec *spec,
-                                char ret[65]) {
-    snprintf(ret, 65, "%.64s", spec->hostname ? spec->hostname : b->id);
+const char *box_hostname(const struct box *b, const struct sandbox_spec *spec,
+                         char ret[HOSTNAME_SIZE]) {
+    snprintf(ret, HOSTNAME_SIZE, "%.64s", spec->hostname ? spec->hostname : b->id);
     if (!spec->hostname)
         ret[MIN(strlen(ret), 12u)] = 0;
     return ret;
@@ -59,7 +63,7 @@ int box_write_etc(struct native *n, const struct box *b, const struct sandbox_sp
                   int dir_fd, struct err *err) {
     _cleanup_buf_ struct buf hosts = BUF_INIT(64 << 10), name = BUF_INIT(4096),
                              resolv = BUF_INIT(64 << 10);
-    char host[65];
+    char host[HOSTNAME_SIZE];
     int r;
 
     box_hostname(b, spec, host);
@@ -78,7 +82,7 @@ int box_write_etc(struct native *n, const struct box *b, const struct sandbox_sp
 int box_write_config(struct native *n, const struct box *b, const struct sandbox_spec *spec,
                      const char *boot_token, int dir_fd, struct err *err) {
     static const char *const args[] = {AGENT_TARGET, "--init", NULL};
-    char host[65], netns[64], token[128];
+    char host[HOSTNAME_SIZE], netns[64], token[128];
     const char *env[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                          "COVE_FDS=listen:3,cgroup:4,log:5,state:6", token, NULL};
     const struct rt_namespace spaces[] = {{"pid", NULL},   {"ipc", NULL},    {"uts", NULL},

@@ -226,6 +226,7 @@ static void op_free(struct driver *d) {
     const char *id;
     void *value;
 
+    n->warm = warm_free(n->warm);
     n->parked = parked_free(n->parked);
     n->watch = watch_free(n->watch);
     if (n->boxes)
@@ -253,6 +254,7 @@ static void op_free(struct driver *d) {
     free(n->runtime_root);
     free(n->mount_point);
     free(n->subnet);
+    free(n->warm_image);
     pthread_mutex_destroy(&n->lock);
     pthread_mutex_destroy(&n->nat_lock);
     free(n);

@@ -27,6 +27,8 @@ struct native_config {
     uint64_t default_pids;     /* 0 = 1024 */
     unsigned netns_pool;       /* network namespaces kept ready */
     unsigned parked_pool;      /* launcher children kept ready inside their cgroups */
+    const char *warm_image;    /* image of which started sandboxes are kept ready; NULL = none */
+    unsigned warm_pool;        /* how many */
     unsigned start_timeout_ms; /* 0 = 20,000: runtime, and then the agent's first answer */
 };
 /* Everything NULL or 0, user namespaces on, the default profile, pools of 8 and 4. */

@@ -40,12 +40,13 @@ struct box {
 struct parked; /* park.c */
 struct trash;  /* trash.c */
 struct watch;  /* watch.c */
+struct warm;   /* warm.c */
 struct nat;    /* nat.h */
 
 struct native {
     struct driver driver;
     struct native_config config; /* strings below are the owned copies */
-    char *state_dir, *run_dir, *agent_path, *runtime, *subnet;
+    char *state_dir, *run_dir, *agent_path, *runtime, *subnet, *warm_image;
     struct strv dns;
     char instance[9];
     char boot_id[40];
@@ -67,7 +68,8 @@ struct native {
     struct parked *parked;
     struct trash *trash;
     struct watch *watch;
-    struct nat *nat; /* made by the first outbound sandbox, under nat_lock */
+    struct warm *warm; /* NULL when off */
+    struct nat *nat;   /* made by the first outbound sandbox, under nat_lock */
     pthread_mutex_t nat_lock;
 };
 
@@ -102,6 +104,9 @@ int root_plan_make(struct native *n, const char *image, struct root_plan *ret, s
 int native_check_image(struct driver *d, const char *image, struct err *err);
 
 /* files.c: what is written into a sandbox's directory. */
+#define HOSTNAME_SIZE 65
+const char *box_hostname(const struct box *b, const struct sandbox_spec *spec,
+                         char ret[HOSTNAME_SIZE]);
 int box_write_etc(struct native *n, const struct box *b, const struct sandbox_spec *spec,
                   int dir_fd, struct err *err);
 int box_write_config(struct native *n, const struct box *b, const struct sandbox_spec *spec,
@@ -144,6 +149,10 @@ struct parked *parked_free(struct parked *p); /* returns NULL */
  * ready. */
 bool parked_take(struct parked *p, unsigned *ret_slot, char *ret_key, size_t size,
                  int64_t *ret_parked);
+
+/* warm.c */
+int warm_new(struct native *n, const char *image, unsigned size, struct warm **ret);
+struct warm *warm_free(struct warm *w); /* removes what waits; returns NULL */
 
 /* recover.c */
 int native_recover(struct driver *d, const char *const *known, struct err *err);

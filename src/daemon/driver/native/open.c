@@ -178,6 +178,7 @@ static int copy_config(struct native *n, const struct native_config *c, struct e
     n->run_dir = path_clean(c->run_dir);
     n->runtime = find_program(c->runtime ? c->runtime : "crun");
     n->subnet = c->subnet ? strdup(c->subnet) : NULL;
+    n->warm_image = c->warm_image ? strdup(c->warm_image) : NULL;
     n->boxes = map_new();
     if (!n->state_dir || !n->run_dir || !n->boxes || strv_copy(&n->dns, c->dns) < 0)
         return err_set(err, -ENOMEM, "out of memory");

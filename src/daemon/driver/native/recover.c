@@ -158,5 +158,8 @@ int native_recover(struct driver *d, const char *const *known, struct err *err) 
     native_nat_recover(n);
     if (n->config.parked_pool && parked_new(n, n->config.parked_pool, &n->parked) < 0)
         return err_set(err, -EIO, "starting the pool of launcher children");
+    if (n->warm_image && n->config.warm_pool &&
+        warm_new(n, n->warm_image, n->config.warm_pool, &n->warm) < 0)
+        return err_set(err, -EIO, "starting the pool of started sandboxes");
     return 0;
 }

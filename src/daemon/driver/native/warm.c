@@ -1,0 +1,231 @@
+/*
+ * Started sandboxes kept ready for one image (native-runtime.md 15, level 2): everything of a
+ * create up to the agent's claim has been done, so taking one costs about a millisecond. One thread
+ * refills.
+ *
+ * A member has a directory, a record in state "creating" and cgroups under a name that begins with
+ * "pool-": for recovery it is a create that never ended. What differs between sandboxes (limits,
+ * host name, files below /etc, outbound network) is set when it is taken. A member is handed out
+ * once and never comes back.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/id.h"
+#include "base/log.h"
+#include "daemon/driver/native/create_priv.h"
+#include "daemon/driver/native/nat.h"
+
+#define WARM_MAX 64
+
+struct member {
+    struct box *box;
+    int text_fd;
+    char boot_token[33];
+};
+
+struct warm {
+    struct native *n;
+    char *image;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    unsigned size, count;
+    bool stop;
+    struct member m[WARM_MAX];
+};
+
+static void discard(struct native *n, struct member *m) {
+    (void)box_teardown(n, m->box, NULL);
+    box_free(m->box);
+    fd_close(m->text_fd);
+    explicit_bzero(m->boot_token, sizeof m->boot_token);
+}
+
+static int make(struct warm *w, struct member *ret, struct err *err) {
+    struct sandbox_spec spec = {.image = w->image, .net = NET_NONE};
+    struct create c;
+    char rnd[33];
+    int r;
+
+    id_hex32(rnd);
+    snprintf(spec.id, sizeof spec.id, "pool-%.12s", rnd);
+    create_init(&c, w->n, &spec);
+    c.box = box_new(spec.id, spec.id);
+    if (!c.box)
+        return err_set(err, -ENOMEM, "out of memory");
+    r = create_build(&c, err);
+    *ret = (struct member){.box = c.box, .text_fd = TAKE_FD(c.launched.text_fd)};
+    memcpy(ret->boot_token, c.boot_token, sizeof ret->boot_token);
+    create_done(&c);
+    if (r < 0)
+        discard(w->n, ret);
+    return r;
+}
+
+static void *fill(void *arg) {
+    struct warm *w = arg;
+
+    pthread_mutex_lock(&w->lock);
+    while (!w->stop) {
+        struct err err = {0};
+        struct member m;
+        if (w->count >= w->size) {
+            pthread_cond_wait(&w->wake, &w->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&w->lock);
+        int r = make(w, &m, &err);
+        if (r < 0)
+            log_warn("no sandbox could be started ahead of time", LOG_STR("image", w->image),
+                     LOG_ERR(&err));
+        pthread_mutex_lock(&w->lock);
+        if (r == 0)
+            w->m[w->count++] = m;
+        else if (!w->stop) /* the next take is the next try */
+            pthread_cond_wait(&w->wake, &w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+int warm_new(struct native *n, const char *image, unsigned size, struct warm **ret) {
+    struct warm *w = calloc(1, sizeof *w);
+    int r;
+
+    if (!w || !(w->image = strdup(image))) {
+        free(w);
+        return -ENOMEM;
+    }
+    w->n = n;
+    w->size = MIN(size, WARM_MAX);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    r = pthread_create(&w->thread, NULL, fill, w);
+    if (r) {
+        free(w->image);
+        free(w);
+        return -r;
+    }
+    *ret = w;
+    return 0;
+}
+
+struct warm *warm_free(struct warm *w) {
+    if (!w)
+        return NULL;
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    while (w->count)
+        discard(w->n, &w->m[--w->count]);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+    free(w->image);
+    free(w);
+    return NULL;
+}
+
+/* Alive, and made of the layers that the image has now? */
+static bool is_usable(const struct member *m, const struct strv *layers) {
+    struct pollfd p = {.fd = m->box->pidfd, .events = POLLIN};
+
+    if (poll(&p, 1, 0) != 0 || m->box->layers.n != layers->n)
+        return false;
+    for (size_t i = 0; i < layers->n; i++)
+        if (!str_eq(m->box->layers.v[i], layers->v[i]))
+            return false;
+    return true;
+}
+
+/* The sandbox changes its name: everything but the id is the member's. */
+static void take_over(struct create *c, struct member *m) {
+    struct box *b = c->box, *from = m->box;
+
+    pthread_mutex_lock(&c->n->lock);
+    str_copy(b->key, sizeof b->key, from->key);
+    b->has_slot = from->has_slot;
+    b->slot = from->slot;
+    b->netns_fd = TAKE_FD(from->netns_fd);
+    b->pidfd = TAKE_FD(from->pidfd);
+    b->pid = from->pid;
+    pthread_mutex_unlock(&c->n->lock);
+    c->launched.text_fd = m->text_fd;
+    memcpy(c->boot_token, m->boot_token, sizeof c->boot_token);
+    explicit_bzero(m->boot_token, sizeof m->boot_token);
+    box_free(from);
+}
+
+bool warm_take(struct warm *w, struct create *c) {
+    /* mounts would have to be attached to a running sandbox: such creates go the ordinary way */
+    if (!w || !str_eq(c->spec->image, w->image) || c->spec->n_mounts)
+        return false;
+    for (;;) {
+        struct member m;
+        pthread_mutex_lock(&w->lock);
+        bool found = w->count > 0;
+        if (found) {
+            m = w->m[0];
+            memmove(w->m, w->m + 1, --w->count * sizeof *w->m);
+        }
+        pthread_cond_signal(&w->wake);
+        pthread_mutex_unlock(&w->lock);
+        if (!found)
+            return false;
+        if (is_usable(&m, &c->box->layers)) {
+            take_over(c, &m);
+            return true;
+        }
+        discard(w->n, &m);
+    }
+}
+
+/* The host name belongs to the sandbox's namespace, which a thread may visit. */
+static int set_hostname(pid_t pid, const char *name) {
+    char path[40];
+    int r = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/ns/uts", (int)pid);
+    _cleanup_close_ int own = open("/proc/thread-self/ns/uts", O_RDONLY | O_CLOEXEC);
+    _cleanup_close_ int there = open(path, O_RDONLY | O_CLOEXEC);
+    if (own < 0 || there < 0 || setns(there, CLONE_NEWUTS) < 0)
+        return -errno;
+    if (sethostname(name, strlen(name)) < 0)
+        r = -errno;
+    if (setns(own, CLONE_NEWUTS) < 0)
+        abort(); /* this thread must not go on under a sandbox's name */
+    return r;
+}
+
+int warm_adopt(struct create *c, struct err *err) {
+    struct native *n = c->n;
+    struct box *b = c->box;
+    const struct cgroup_limits limits = {.memory_bytes = c->spec->memory_bytes,
+                                         .cpu_millis = c->spec->cpu_millis,
+                                         .pids = c->spec->pids ? c->spec->pids
+                                                               : n->config.default_pids};
+    char host[HOSTNAME_SIZE];
+    int r = box_record_write(n, b);
+
+    c->dir = openat(n->sandboxes_fd, b->key, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r < 0 || c->dir < 0)
+        return err_sys(err, -EIO, "recording the sandbox (%s)", strerror(r < 0 ? -r : errno));
+    r = cgroups_set_limits(n->cgroups, b->key, &limits, err);
+    if (r == 0)
+        r = box_write_etc(n, b, c->spec, c->dir, err);
+    if (r < 0)
+        return r;
+    box_hostname(b, c->spec, host);
+    r = set_hostname(b->pid, host);
+    if (r < 0) {
+        c->agent_lost = true; /* nothing else makes its namespace unreachable */
+        return err_sys(err, -EIO, "setting the host name (%s)", strerror(-r));
+    }
+    return b->net == NET_NAT ? native_nat_attach(n, b->slot, b->netns_fd, err) : 0;
+}
