@@ -16,9 +16,13 @@ HANDLER(handle_pty_delete);
 HANDLER(handle_pty_ws);
 HANDLER(handle_files_info); /* files.c */
 HANDLER(handle_files_delete);
-HANDLER(handle_files_permissions); /* directories.c */
-HANDLER(handle_directories_make);
-HANDLER(handle_directories_list);
+HANDLER(handle_files_move);
+HANDLER(handle_files_permissions);
+HANDLER(handle_files_replace);
+HANDLER(handle_files_search); /* dirs.c */
+HANDLER(handle_dirs_make);
+HANDLER(handle_dirs_remove);
+HANDLER(handle_dirs_list);
 HANDLER(handle_files_upload);   /* upload.c */
 HANDLER(handle_files_download); /* download.c */
 HANDLER(handle_metrics);        /* metrics.c */
