@@ -37,7 +37,7 @@ def test_make_with_modes(agent):
     ({"/etc/passwd/x": {}}, 500, "RUNTIME_ERROR"),
     ({"/etc/passwd": {}}, 500, "RUNTIME_ERROR"),
     ({"/tmp/x": {"mode": 789}}, 500, "RUNTIME_ERROR"),
-    ({"/tmp/x": 5}, 500, "RUNTIME_ERROR"),
+    ({"/tmp/x": 5}, 400, "INVALID_REQUEST_BODY"),
     ([], 400, "INVALID_REQUEST_BODY"),
     (None, 400, "INVALID_REQUEST_BODY"),
 ])
