@@ -541,7 +541,9 @@ TEST(violations_are_told) {
         raw_send(&s, t[i].send);
         expect(&s, t[i].answer);
         uint64_t before = uv_hrtime();
-        ASSERT(raw_ended(&s) && uv_hrtime() - before < 1000000000u); /* our half is closed: the peer knows that nothing follows */
+        ASSERT(raw_ended(&s) &&
+               uv_hrtime() - before <
+                   1000000000u); /* our half is closed: the peer knows that nothing follows */
         shutdown(s.raw, SHUT_WR);
         TURN_UNTIL(&s.loop, s.is_closed);
         ASSERT_STR(s.log.data, t[i].log);
