@@ -225,6 +225,7 @@ static int open_state(struct daemon *d, struct err *err) {
         .max_timeout_s = d->c->max_sandbox_timeout_s,
         .allowed_host_paths = (const char *const *)d->c->allowed_host_paths.v,
         .no_access_token = !d->c->access_token,
+        .default_net = str_ieq(d->c->default_network, "nat") ? NET_NAT : NET_NONE,
     };
     if ((r = service_open(&so, &d->service, err)) < 0)
         return r;

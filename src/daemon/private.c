@@ -37,6 +37,7 @@ static int enter(struct config *c, const char *name, struct err *err) {
         return r;
     c->netns_pool = 0; /* one or two sandboxes: nothing is worth being kept ready */
     c->parked_pool = 0;
+    c->warm_pool = 0;
     free(c->socket_path);
     c->socket_path = NULL;
     return 0;

@@ -168,6 +168,12 @@ static int keep(struct config *c, const struct config_key *k, const struct toml_
     }
 }
 
+static int warn(const struct reading *r, const struct toml_value *v, const char *what) {
+    if (r->warnings && strv_addf(r->warnings, "%s:%u: %s %s", r->name, v->line, v->key, what) < 0)
+        return err_set(r->err, -ENOMEM, "out of memory");
+    return 0;
+}
+
 static int on_value(const struct toml_value *v, void *ud) {
     struct reading *r = ud;
     const struct config_key *k = find_key(v->key);
@@ -179,17 +185,15 @@ static int on_value(const struct toml_value *v, void *ud) {
         return v->type == TOML_STRING ? 0 : complain(r, v, "a text");
     if (!k && v->type == TOML_TABLE && is_section(v->key))
         return 0;
-    if (!k) {
-        if (r->warnings &&
-            strv_addf(r->warnings, "%s:%u: unknown key %s, ignored", r->name, v->line, v->key) < 0)
-            return err_set(r->err, -ENOMEM, "out of memory");
-        return 0;
-    }
+    if (!k)
+        return warn(r, v, "is no known key, ignored");
     if (!is_valid(k, v)) {
         describe(k, expected, sizeof expected);
         return complain(r, v, expected);
     }
-    return keep(r->c, k, v) < 0 ? err_set(r->err, -ENOMEM, "out of memory") : 0;
+    if (keep(r->c, k, v) < 0)
+        return err_set(r->err, -ENOMEM, "out of memory");
+    return k->flags & KEY_LATER ? warn(r, v, "has no effect in this version") : 0;
 }
 
 /* ---- the whole ---- */

@@ -31,7 +31,7 @@ struct config {
     /* [native] */
     char *state_dir, *store_dir, *run_dir, *lease_dir,
         *libexec_dir; /* store_dir, libexec_dir: NULL = default */
-    char *oci_runtime, *profile, *subnet, *warm_image;
+    char *oci_runtime, *profile, *subnet, *default_network, *warm_image;
     struct strv dns;
     bool userns, access_token;
     int64_t uid_base, uid_count, default_pids, netns_pool, parked_pool, warm_pool, start_timeout_ms;

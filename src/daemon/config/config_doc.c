@@ -30,8 +30,32 @@ static void write_type(struct buf *out, const struct config_key *k) {
     }
 }
 
+static const char preface[] =
+    "# Configuration\n\n"
+    "<!-- Made by `coved --print-config-doc` from the table in src/daemon/config/config_keys.c. "
+    "-->\n\n"
+    "`coved` reads one TOML file: `--config FILE`, else `SANDBOX_CONFIG_PATH`, else "
+    "`/etc/cove/coved.toml`, else\n"
+    "`~/.sandbox.toml`; without any file the defaults below hold. Files of OpenSandbox's server "
+    "are understood as they\n"
+    "are: every key of it is checked, and those that have no effect here say so. A bad value stops "
+    "the start with file,\n"
+    "line, key and what was expected (never the value); an unknown key is a warning. `coved "
+    "--check-config` only checks,\n"
+    "`coved init-config` writes a commented file. SIGHUP reads `server.api_key` and `log.level` "
+    "again.\n\n"
+    "| environment | effect |\n|---|---|\n"
+    "| `SANDBOX_CONFIG_PATH` | the file, when `--config` is not given |\n"
+    "| `OPENSANDBOX_SERVER_API_KEY` | replaces `server.api_key` whenever it is set, also when "
+    "empty |\n"
+    "| `OPENSANDBOX_INSECURE_SERVER` | exactly `YES`: TCP opens without an API key |\n"
+    "| `COVE_LIBEXEC` | folder of the helper programs |\n"
+    "| `NOTIFY_SOCKET` | the service manager, told when the daemon serves and when it ends |\n\n";
+
 void config_write_doc(struct buf *out) {
     const struct config_key *before = NULL;
+
+    buf_str(out, preface);
 
     for (const struct config_key *k = config_keys; k->key; before = k, k++) {
         size_t n = section_length(k->key);

@@ -21,6 +21,7 @@ static const char *const tenant_providers[] = {"file", "http", NULL};
 static const char *const secure_types[] = {"", "gvisor", "kata", "firecracker", NULL};
 static const char *const workload_providers[] = {"batchsandbox", "agent-sandbox", NULL};
 static const char *const shutdown_policies[] = {"Delete", "Retain", NULL};
+static const char *const networks[] = {"none", "nat", NULL};
 static const char *const profiles[] = {"strict", "default", "docker", "nested", NULL};
 
 /* clang-format off */
@@ -31,7 +32,7 @@ const struct config_key config_keys[] = {
     {"server.api_key", KEY_TEXT, NULL, 0, 0, KEY_SECRET, F(api_key), NULL, "Key that clients send as OPEN-SANDBOX-API-KEY on the TCP side. Empty: none. OPENSANDBOX_SERVER_API_KEY replaces it. Reloaded by SIGHUP."},
     {"server.eip", KEY_TEXT, NULL, 0, 0, 0, F(eip), NULL, "Public host (and port) put into endpoint addresses instead of the server's own."},
     {"server.socket", KEY_TEXT, NULL, 0, 0, 0, F(socket_path), NULL, "Unix socket; default: api.sock in native.run_dir. Its permissions are its authentication."},
-    {"server.socket_mode", KEY_INT, "432", 0, 511, 0, F(socket_mode), NULL, "Permissions of the Unix socket (TOML octal: 0o660)."},
+    {"server.socket_mode", KEY_INT, "0o660", 0, 511, 0, F(socket_mode), NULL, "Permissions of the Unix socket."},
     {"server.socket_group", KEY_TEXT, NULL, 0, 0, 0, F(socket_group), NULL, "Group that owns the Unix socket; default: the daemon's."},
     {"server.max_sandbox_timeout_seconds", KEY_INT, NULL, 60, INT32_MAX, 0, F(max_sandbox_timeout_s), NULL, "Ceiling of the timeout in a create; renewals are not bounded. Unset: none."},
     {"server.max_body_bytes", KEY_INT, "1048576", 1024, 1 << 30, 0, F(max_body_bytes), NULL, "Largest body of a control request; proxied bodies are not limited."},
@@ -67,6 +68,7 @@ const struct config_key config_keys[] = {
     {"native.uid_count", KEY_INT, "1073741824", 65536, 3000000000, 0, F(uid_count), NULL, "Ids in all ranges together."},
     {"native.subnet", KEY_TEXT, NULL, 0, 0, KEY_NONEMPTY, F(subnet), NULL, "IPv4 network of sandboxes with outbound access, at least a /22; default: a free one is chosen."},
     {"native.dns", KEY_LIST, NULL, 0, 0, 0, F(dns), NULL, "Name servers of sandboxes; default: the host's."},
+    {"native.default_network", KEY_TEXT, "\"none\"", 0, 0, 0, F(default_network), networks, "Network of sandboxes that ask for none in particular (extension cove.network): none, or nat for outbound connections."},
     {"native.access_token", KEY_BOOL, "true", 0, 0, 0, F(access_token), NULL, "Agents demand a token, which endpoint answers carry. Off only for clients that ignore endpoint headers."},
     {"native.default_pids", KEY_INT, "1024", 16, 4194304, 0, F(default_pids), NULL, "Process limit of sandboxes that ask for none."},
     {"native.netns_pool", KEY_INT, "8", 0, 1024, 0, F(netns_pool), NULL, "Network namespaces kept ready."},

@@ -381,6 +381,8 @@ enum fault check_create(const struct service_opts *o, struct create_request *rq,
                         struct sandbox_spec *spec, struct err *err) {
     enum fault f;
 
+    spec->net = o->default_net;
+
     if ((f = check_sizes(rq, err)) || (f = check_renew_extension(rq, err)) ||
         (f = check_modes(rq, err)) || (f = check_metadata(rq->metadata, err)) ||
         (f = check_platform(rq, err)) || (f = check_timeout(o, rq, err)))

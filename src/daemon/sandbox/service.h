@@ -98,7 +98,8 @@ struct service_opts {
         *allowed_host_paths; /* NULL-terminated; borrowed. Empty refuses every host mount */
     bool
         no_access_token; /* agents are started without one (clients that ignore endpoint headers) */
-    int64_t (*wall_us)(void); /* NULL = clock_wall_us; for tests */
+    enum net_mode default_net; /* of creates that do not choose */
+    int64_t (*wall_us)(void);  /* NULL = clock_wall_us; for tests */
 };
 
 /*
