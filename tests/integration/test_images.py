@@ -307,7 +307,7 @@ def test_kill_at_any_moment(store, work):
     for n in range(25):
         p = store.start("import", f"local/i{n}", src)
         try:
-            p.wait(rng.uniform(0, 0.25))
+            p.wait(60 if n % 8 == 7 else rng.uniform(0, 0.25))  # some end by themselves, on any machine
         except subprocess.TimeoutExpired:
             p.kill()
         p.communicate()
@@ -321,7 +321,7 @@ def test_kill_at_any_moment(store, work):
             for name in store.names():
                 assert store.run("remove", name).code == 0
             assert store.run("gc").code == 0 and store.is_empty()
-    assert done > 0, "no import was quick enough to end"
+    assert done >= 3
 
 
 def test_killed_unpacker_is_an_error(store):
@@ -511,6 +511,8 @@ def test_crun_takes_the_configuration(store, work):
 
 def test_daemon_collects_what_crashes_leave(work):
     """A layer that a killed import had published goes at the next start; what a sandbox runs on stays."""
+    if "asan" in str(covekit.BUILD):
+        pytest.skip("cannot: a sanitized agent is linked dynamically, this image has no libraries")
     with covekit.Daemon() as d:
         covekit.import_image(d, covekit.busybox_rootfs(work / "b.tar"), "bb")
         store = Store(d.dir / "store")
