@@ -508,7 +508,10 @@ TEST(host_volumes_are_resolved_and_bounded) {
     set_up();
     _cleanup_free_ char *ok = str_printf("%s/ok", dir), *outside = str_printf("%s/ok/link", dir);
     ASSERT_OK(path_mkdirs_at(AT_FDCWD, ok, 0755));
+    _cleanup_free_ char *dangling = str_printf("%s/ok/dangling", dir),
+                        *target = str_printf("%s/not-there", dir);
     ASSERT(symlink("/etc", outside) == 0);
+    ASSERT(symlink(target, dangling) == 0);
     allowed[0] = ok;
     const struct {
         const char *path, *sub;
@@ -520,6 +523,7 @@ TEST(host_volumes_are_resolved_and_bounded) {
         {ok, "../x", false, FAULT_VOLUME_SUB_PATH},
         {outside, NULL, false, FAULT_VOLUME_NOT_ALLOWED},
         {ok, "link/new", false, FAULT_VOLUME_NOT_ALLOWED},
+        {ok, "dangling/new", false, FAULT_VOLUME_CREATE},
         {"/etc", NULL, false, FAULT_VOLUME_NOT_ALLOWED},
         {"/etc", NULL, true, FAULT_NONE},
         {"etc", NULL, true, FAULT_VOLUME_HOST_PATH},
@@ -549,7 +553,7 @@ TEST(host_volumes_are_resolved_and_bounded) {
         ASSERT(!strstr(c.sb->spec.mounts[0].source, "link"));
     }
     allowed[0] = NULL;
-    ASSERT(access("/etc/new", F_OK) < 0);
+    ASSERT(access("/etc/new", F_OK) < 0 && access(target, F_OK) < 0);
     tear_down();
 }
 

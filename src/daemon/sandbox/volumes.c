@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/path.h"
 #include "daemon/sandbox/check.h"
@@ -112,28 +113,58 @@ static bool is_allowed_resolved(const struct service_opts *o, const char *path) 
     return false;
 }
 
-/* The longest part of the path that exists must be allowed before the rest is created. */
+/* The longest part of the path that exists, resolved; *ret_rest: what is missing below it. */
+static char *existing_part(const char *path, const char **ret_rest) {
+    _cleanup_free_ char *part = strdup(path);
+    char *slash, *real = NULL;
+
+    while (part && !real && (slash = strrchr(part, '/'))) {
+        slash[slash == part] = '\0'; /* the root keeps its own */
+        real = realpath(part, NULL);
+        if (!real && (errno != ENOENT || slash == part))
+            return NULL;
+    }
+    if (real)
+        *ret_rest = path + strlen(part) + (part[1] != '\0');
+    return real;
+}
+
+/* Makes the missing directories below an opened one, never through a link that appears meanwhile.
+ */
+static int make_below(const char *real, const char *rest) {
+    _cleanup_close_ int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = root < 0  ? -errno
+             : real[1] ? path_open_no_links(root, real + 1, O_PATH | O_DIRECTORY)
+                       : fcntl(root, F_DUPFD_CLOEXEC, 0);
+
+    while (fd >= 0 && *rest) {
+        size_t n = strcspn(rest, "/");
+        _cleanup_free_ char *name = str_ndup(rest, n);
+        int next = !name ? -ENOMEM
+                   : mkdirat(fd, name, 0755) < 0 && errno != EEXIST
+                       ? -errno
+                       : path_open_no_links(fd, name, O_PATH | O_DIRECTORY);
+        fd_close(fd);
+        fd = next;
+        rest += n + (rest[n] == '/');
+    }
+    if (fd < 0)
+        return fd;
+    fd_close(fd);
+    return 0;
+}
+
 static enum fault make_directory(const struct service_opts *o, const struct create_request *rq,
                                  const struct volume_request *v, const char *path,
                                  struct err *err) {
-    _cleanup_free_ char *part = strdup(path);
-    char *slash;
+    const char *rest = "";
+    _cleanup_free_ char *real = existing_part(path, &rest);
+    _cleanup_free_ char *full = real ? path_join(real, rest) : NULL;
 
-    while (part && (slash = strrchr(part, '/')) && slash != part) {
-        *slash = '\0';
-        _cleanup_free_ char *real = realpath(part, NULL);
-        if (!real && errno == ENOENT)
-            continue;
-        if (!real)
-            break;
-        _cleanup_free_ char *full =
-            str_printf("%s%s", strcmp(real, "/") == 0 ? "" : real, path + strlen(part));
-        if (!full || (!rq->is_operator && !is_allowed_resolved(o, full)))
-            return fail(err, FAULT_VOLUME_NOT_ALLOWED, v,
-                        "host.path leads outside of storage.allowed_host_paths.");
-        break;
-    }
-    int r = path_mkdirs_at(AT_FDCWD, path, 0755);
+    if (full && !rq->is_operator && !is_allowed_resolved(o, full))
+        return fail(err, FAULT_VOLUME_NOT_ALLOWED, v,
+                    "host.path leads outside of storage.allowed_host_paths.");
+    int r = full ? make_below(real, rest) : -ENOENT;
     if (r < 0) {
         err_sys(err, r, "Volume '%.63s': host path cannot be created", v->name);
         return FAULT_VOLUME_CREATE;
