@@ -46,8 +46,8 @@ struct store_tmp {
 int store_tmp_make(struct store *s, int parent, struct store_tmp *ret);
 /* Gives an existing directory a tmp- name and lock, to be removed by store_tmp_done. */
 int store_tmp_steal(struct store *s, int parent, const char *name, struct store_tmp *ret);
-/* Atomically gives it its final name and syncs the parent. -EEXIST when the name is taken; it stays
- * temporary then. */
+/* Atomically gives it its final name; the caller syncs the parent. -EEXIST when the name is taken;
+ * it stays temporary then. */
 int store_tmp_publish(struct store_tmp *t, const char *name);
 void store_tmp_done(struct store_tmp *t); /* removes it unless published */
 
