@@ -3,14 +3,14 @@ import concurrent.futures
 import http.client
 import os
 import random
+import re
 import signal
-import subprocess
 import time
 
 import pytest
 
 import covekit
-from covekit import API_KEY, Daemon, Leftovers
+from covekit import API_KEY, SLOW, Daemon, Leftovers
 
 NONE = {"extensions": {"cove.network": "none"}}
 
@@ -48,9 +48,11 @@ def test_two_hundred_cycles_leave_nothing(daemon, busybox):
 
 
 def crash_points():
-    """Names known to this build (`coved --list-crash-points`); empty when built without them."""
-    r = subprocess.run([str(covekit.BIN / "coved"), "--list-crash-points"], capture_output=True, text=True)
-    return r.stdout.split() if r.returncode == 0 else []
+    """Every place of the daemon's own code with a crash point (base/crash.h), read from the sources."""
+    src = covekit.ROOT / "src/daemon"
+    names = {m for f in src.rglob("*.c") if not f.name.startswith("launch_") for m in re.findall(r'crash_point\("([a-z-]+)"\)', f.read_text())}
+    names |= {"create-" + m for m in re.findall(r'\{"([a-z-]+)", step_', (src / "driver/native/create.c").read_text())}
+    return sorted(n for n in names if not n.startswith("recover"))
 
 
 POINTS = crash_points()
@@ -63,39 +65,69 @@ def test_there_are_at_least_ten_crash_points():
 @pytest.mark.parametrize("point", POINTS)
 def test_kill_at_every_point_of_create_and_delete(point):
     """A daemon that dies there (SIGKILL to itself) leaves nothing half-made, and keeps what it acknowledged."""
+    net = {"extensions": {"cove.network": "nat" if point.startswith("nat") else "none"}}
     with Daemon() as d:
         kept = d.create("host", metadata={"keep": "yes"}, **NONE)["id"]
         assert d.run(kept, "echo before > /tmp/mark; cat /tmp/mark")[0] == "before\n"
         d.kill()
         before = Leftovers()
         d.env["COVE_CRASH_AT"] = point
-        d.start()
         created = None
         try:
-            r = d.request("POST", "/v1/sandboxes", {"image": {"uri": "host"}, "entrypoint": ["sleep", "1000"], "resourceLimits": {}, "timeout": 600, **NONE})
+            d.start()  # the start itself may come by, when it clears away what the killed daemon kept ready
+            r = d.request("POST", "/v1/sandboxes", {"image": {"uri": "host"}, "entrypoint": ["sleep", "1000"], "resourceLimits": {}, "timeout": 600, **net})
             created = r.json()["id"] if r.status == 202 else None
             if created:
                 d.request("DELETE", "/v1/sandboxes/" + created)
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException, AssertionError):
             pass
-        assert d.proc.wait(10) == -signal.SIGKILL, f"{point} was never reached"
+        assert d.proc.wait(10 * SLOW) == -signal.SIGKILL, f"{point} was never reached"
         del d.env["COVE_CRASH_AT"]
         d.start()
         items = d.get("/v1/sandboxes?pageSize=200").json()["items"]
         assert kept in [i["id"] for i in items]
-        for i in items:  # whatever is listed works
+        for i in items:  # whatever is listed works; one whose answer was lost in the crash is listed, so it is no orphan
             assert d.run(i["id"], "echo works")[0] == "works\n", i
             if i["id"] != kept:
-                assert i["id"] == created, "a sandbox that was never acknowledged is listed"
+                assert created in (None, i["id"])
                 assert d.request("DELETE", "/v1/sandboxes/" + i["id"]).status == 204
         assert d.run(kept, "cat /tmp/mark")[0] == "before\n"
         assert d.get("/v1/sandboxes/" + kept).json()["metadata"] == {"keep": "yes"}
-        before.daemon = None
-        before.check(slack={"namespaces": 2})
+        d.stop()  # like before: no daemon, so nothing that it keeps ready
+        before.check()
+
+
+def test_kill_during_recovery():
+    with Daemon() as d:
+        kept = d.create("host", **NONE)["id"]
+        d.kill()
+        d.env["COVE_CRASH_AT"] = "recover-one"
+        with pytest.raises(AssertionError):
+            d.start()
+        del d.env["COVE_CRASH_AT"]
+        d.start()
+        assert d.run(kept, "echo works")[0] == "works\n"
+
+
+def load(d, image, n, acked, deleted):
+    """Creates, and every other one deletes, until the daemon is gone."""
+    try:
+        while True:
+            r = d.request("POST", "/v1/sandboxes", {"image": {"uri": image}, "entrypoint": ["sleep", "1000"], "resourceLimits": {},
+                                                    "timeout": 600, **NONE}, timeout=20)
+            if r.status != 202:
+                return
+            i = r.json()["id"]
+            acked.add(i)
+            if n % 2:
+                deleted.add(i)
+                d.request("DELETE", "/v1/sandboxes/" + i, timeout=20)
+    except (OSError, http.client.HTTPException):
+        return
 
 
 def test_kill_at_random_moments_under_load(busybox_tar):
-    """Twelve rounds of creates and deletes in flight, SIGKILL, restart: acknowledged ones work, nothing else exists."""
+    """Twelve rounds of creates and deletes in flight, SIGKILL, restart: acknowledged ones work, nothing else is left."""
     rng = random.Random(7)
     with Daemon() as d:
         image = covekit.import_image(d, busybox_tar, "bb")
@@ -104,32 +136,16 @@ def test_kill_at_random_moments_under_load(busybox_tar):
         for _ in range(12):
             d.start()
             acked, deleted = set(), set()
-
-            def worker(n):
-                try:
-                    while True:
-                        r = d.request("POST", "/v1/sandboxes", {"image": {"uri": image}, "entrypoint": ["sleep", "1000"], "resourceLimits": {},
-                                                                "timeout": 600, **NONE}, timeout=20)
-                        if r.status != 202:
-                            return
-                        acked.add(r.json()["id"])
-                        if n % 2:
-                            i = r.json()["id"]
-                            deleted.add(i)
-                            d.request("DELETE", "/v1/sandboxes/" + i, timeout=20)
-                except (OSError, http.client.HTTPException):
-                    return
-
             with concurrent.futures.ThreadPoolExecutor(6) as pool:
-                jobs = [pool.submit(worker, n) for n in range(6)]
-                time.sleep(rng.uniform(0.02, 0.35))
+                jobs = [pool.submit(load, d, image, n, acked, deleted) for n in range(6)]
+                time.sleep(rng.uniform(0.02, 0.35) * SLOW)
                 d.kill()
                 concurrent.futures.wait(jobs)
             d.start()
             listed = {i["id"] for i in d.get("/v1/sandboxes?pageSize=200").json()["items"]}
-            assert listed <= acked, "exists but was never acknowledged"
             assert acked - deleted <= listed, "acknowledged but lost"
-            for i in sorted(listed)[:5]:
+            assert len(listed - acked) <= 6, "more than the requests in flight"
+            for i in sorted(listed)[:8]:
                 assert d.run(i, "echo ok")[0] == "ok\n"
             for i in listed:
                 assert d.request("DELETE", "/v1/sandboxes/" + i).status == 204

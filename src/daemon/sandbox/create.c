@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/id.h"
 #include "base/log.h"
 #include "daemon/sandbox/check.h"
@@ -83,6 +84,7 @@ static enum fault make(struct create_op *c) {
 
     if (insert_intent(c) < 0)
         return FAULT_CREATE;
+    crash_point("service-create-intent");
     add_step(&c->steps, "intent", t0);
     t0 = clock_mono_us();
     struct step_times inner = {0};
@@ -91,6 +93,7 @@ static enum fault make(struct create_op *c) {
         statedb_delete(st, id, &ignored);
         return r == -ENOENT ? FAULT_IMAGE : fault_of(r, FAULT_CREATE);
     }
+    crash_point("service-create-made");
     add_step(&c->steps, "driver", t0);
     for (size_t i = 0; i < inner.n && c->steps.n < ARRAY_SIZE(c->steps.t) - 1; i++)
         c->steps.t[c->steps.n++] = inner.t[i];
@@ -101,6 +104,7 @@ static enum fault make(struct create_op *c) {
         statedb_delete(st, id, &ignored);
         return FAULT_CREATE;
     }
+    crash_point("service-create-committed");
     add_step(&c->steps, "result", t0);
     return FAULT_NONE;
 }

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 
+#include "base/crash.h"
 #include "base/log.h"
 #include "daemon/sandbox/internal.h"
 
@@ -45,7 +46,9 @@ static void run(struct op *o) {
     int r = statedb_set_state(o->svc->o.store, id, ROW_DELETING, &o->err);
     if (r >= 0 || r == -ENOENT) {
         o->err = (struct err){0};
+        crash_point("service-delete-intent");
         r = d->ops->remove(d, id, &o->err);
+        crash_point("service-delete-removed");
         if (r == -ENOENT)
             r = 0;
         if (r < 0)

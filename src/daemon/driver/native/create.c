@@ -14,10 +14,10 @@
 
 #include "base/clock.h"
 #include "base/id.h"
+#include "base/crash.h"
 #include "base/log.h"
 #include "base/path.h"
 #include "daemon/driver/native/agent_call.h"
-#include "daemon/driver/native/crash.h"
 #include "daemon/driver/native/create_priv.h"
 #include "daemon/driver/native/nat.h"
 

@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "base/str.h"
-#include "daemon/driver/native/crash.h"
+#include "base/crash.h"
 #include "daemon/driver/native/fdmsg.h"
 #include "daemon/driver/native/launch_mount.h"
 

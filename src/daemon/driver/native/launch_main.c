@@ -34,7 +34,7 @@
 #include "base/list.h"
 #include "base/path.h"
 #include "base/str.h"
-#include "daemon/driver/native/crash.h"
+#include "base/crash.h"
 #include "daemon/driver/native/fdmsg.h"
 #include "daemon/driver/native/launch_child.h"
 

@@ -27,7 +27,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/spawn.h"
-#include "daemon/driver/native/crash.h"
+#include "base/crash.h"
 #include "daemon/driver/native/nl.h"
 
 #define PROGRAM_TIMEOUT_MS 10000

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/path.h"
-#include "daemon/driver/native/crash.h"
+#include "base/crash.h"
 #include "daemon/driver/native/nat.h"
 #include "daemon/driver/native/native_priv.h"
 

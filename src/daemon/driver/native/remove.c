@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/path.h"
-#include "daemon/driver/native/crash.h"
+#include "base/crash.h"
 #include "daemon/driver/native/native_priv.h"
 
 #define KILL_TIMEOUT_MS 5000
