@@ -24,16 +24,16 @@ class DriverError(AssertionError):
 class Driver:
     """One `drv` process on a state directory of its own. Start again after stop() or kill() to recover."""
 
-    def __init__(self, config=None, env=None):
+    def __init__(self, config=None, env=None, prefix=()):
         covekit.STATE_BASE.mkdir(parents=True, exist_ok=True)
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="n-", dir=covekit.STATE_BASE))
-        self.config, self.env = dict(config or {}), dict(env or {})
+        self.config, self.env, self.prefix = dict(config or {}), dict(env or {}), list(prefix)
         self.proc, self.seq, self.lock, self.waiting = None, 0, threading.Lock(), {}
         self.exits = queue.Queue()
 
     def start(self, known=(), recover=True):
         env = dict(os.environ, COVE_LIBEXEC=str(covekit.LIBEXEC), **self.env)
-        self.proc = subprocess.Popen([str(DRV), "native", str(self.dir / "state"), str(self.dir / "run"), json.dumps(self.config)],
+        self.proc = subprocess.Popen([*self.prefix, str(DRV), "native", str(self.dir / "state"), str(self.dir / "run"), json.dumps(self.config)],
                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
         first = json.loads(self.proc.stdout.readline() or '{"code": -1, "error": "drv died"}')
         if first["code"]:

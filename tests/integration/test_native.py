@@ -236,13 +236,14 @@ def test_ports_are_reachable_through_the_driver(drv):
     drv.remove("port")
 
 
-class TestHostImage:
-    @pytest.fixture(scope="class")
-    def host(self, drv):
-        drv.create("host-image", image="host")
-        yield "host-image"
-        drv.remove("host-image")
+@pytest.fixture(scope="class")
+def host(drv):
+    drv.create("host-image", image="host")
+    yield "host-image"
+    drv.remove("host-image")
 
+
+class TestHostImage:
     def test_programs_run(self, drv, host):
         assert drv.out(host, "/usr/bin/python3 -c 'print(6*7)'") == "42\n"
         assert drv.out(host, "pwd; id -u") == "/workspace\n0\n"
@@ -342,15 +343,16 @@ def test_two_hundred_cycles_leave_nothing(drv):
     assert not zombies
 
 
-class TestOutbound:
-    @pytest.fixture(scope="class")
-    def nat(self, drv):
-        drv.create("nat-a", net="nat")
-        drv.create("nat-b", net="nat")
-        yield drv
-        drv.remove("nat-a")
-        drv.remove("nat-b")
+@pytest.fixture(scope="class")
+def nat(drv):
+    drv.create("nat-a", net="nat")
+    drv.create("nat-b", net="nat")
+    yield drv
+    drv.remove("nat-a")
+    drv.remove("nat-b")
 
+
+class TestOutbound:
     def gateway(self):
         return subprocess.run(["ip", "-4", "route", "show", "default"], capture_output=True, text=True).stdout.split()[2]
 
@@ -395,17 +397,18 @@ def test_outbound_leaves_nothing():
     d.close()
 
 
+@pytest.fixture(scope="class")
+def warm():
+    d = Driver().start().import_busybox()
+    d.stop()
+    d.config = {"warm_image": "local/busybox", "warm_pool": 3}
+    d.start()
+    yield d
+    d.close()
+
+
 class TestWarm:
     """Started sandboxes kept ready (native.warm_pool)."""
-
-    @pytest.fixture(scope="class")
-    def warm(self):
-        d = Driver().start().import_busybox()
-        d.stop()
-        d.config = {"warm_image": "local/busybox", "warm_pool": 3}
-        d.start()
-        yield d
-        d.close()
 
     def wait_ready(self, d, n=3):
         def running():
@@ -481,3 +484,27 @@ class TestWarm:
         warm.start()
         left = [p for r in covekit.cgroup_roots() for p in r.glob(f"cove-{warm.instance()}/pool-*")]
         assert len(left) <= 4 * 6, left
+
+
+def test_a_dropping_forward_policy_gets_an_exception():
+    """As Docker leaves it: policy DROP, and a chain for the rules of others. On a network of its own, not this machine's."""
+    ns = f"cove-fw-{os.getpid()}"
+    inside = ["nsenter", f"--net=/run/netns/{ns}"]
+
+    def rules(chain):
+        return subprocess.run([*inside, "iptables", "-S", chain], capture_output=True, text=True, check=True).stdout
+    subprocess.run(["ip", "netns", "add", ns], check=True)
+    try:
+        subprocess.run([*inside, "sh", "-ec", "iptables -P FORWARD DROP; iptables -N DOCKER-USER; iptables -A FORWARD -j DOCKER-USER"], check=True)
+        d = Driver(prefix=inside).start().import_busybox()
+        d.create("fw", net="nat")
+        link = f"cv{d.instance()}"
+        assert f"-A DOCKER-USER -i {link} -j ACCEPT" in rules("DOCKER-USER")
+        assert f"-A DOCKER-USER -o {link} -j ACCEPT" in rules("DOCKER-USER")
+        d.remove("fw")
+        d.stop()
+        assert link not in rules("DOCKER-USER")
+        d.start()
+        d.close()
+    finally:
+        subprocess.run(["ip", "netns", "del", ns], check=True)
