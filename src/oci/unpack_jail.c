@@ -44,7 +44,10 @@ const char *__asan_default_options(void) {
 #define FDS_MAX 1024 /* removing a tree holds one per level */
 
 static int enter_namespaces(int rootfd, int *ret_rootfd, struct err *err) {
-    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC};
+    /* private: a copy of a shared mount (every mount, under systemd) is shared too, and pivot_root
+     * refuses that */
+    struct mount_attr attr = {.propagation = MS_PRIVATE,
+                              .attr_set = MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC};
 
     /* Before unshare: a copy can be made of mounts of one's own namespace only, but it can be
      * attached anywhere. */

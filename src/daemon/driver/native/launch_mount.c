@@ -26,6 +26,7 @@
 #include "base/str.h"
 
 #define ID_RANGE 65536
+#define LAYERS_MAX 500
 
 static int sys_open_tree(int dirfd, const char *path, unsigned flags) {
     long r = syscall(SYS_open_tree, dirfd, path, flags);
@@ -107,15 +108,69 @@ static int open_layer(const char *path, int userns_fd) {
     return fd;
 }
 
-static int add_layers(struct buf *opt, const char *const *paths, size_t n, int userns_fd,
+/* The layers of one overlay, open until it is mounted. */
+struct layers {
+    struct buf opt; /* mount options */
+    int fds[LAYERS_MAX];
+    bool is_clone[LAYERS_MAX]; /* a detached mount, not just a directory */
+    size_t n;
+};
+
+static void layers_done(struct layers *l) {
+    while (l->n)
+        fd_close(l->fds[--l->n]);
+    buf_done(&l->opt);
+}
+
+static int add_layer(struct layers *l, const char *path, int userns_fd, struct err *err) {
+    int fd = l->n < LAYERS_MAX ? open_layer(path, userns_fd) : -E2BIG;
+
+    if (fd == -E2BIG)
+        return err_set(err, fd, "more than %d layers", LAYERS_MAX);
+    if (fd < 0)
+        return err_sys(err, fd, "layer %s", path);
+    l->is_clone[l->n] = userns_fd >= 0;
+    l->fds[l->n++] = fd;
+    return fd;
+}
+
+static int add_lowers(struct layers *l, const char *const *paths, size_t n, int userns_fd,
                       struct err *err) {
     for (size_t i = 0; i < n; i++) {
-        int fd = open_layer(paths[i], userns_fd); /* stays open: the option string names it */
+        int fd = add_layer(l, paths[i], userns_fd, err);
         if (fd < 0)
-            return err_sys(err, fd, "layer %s", paths[i]);
-        buf_printf(opt, "%s%d", str_ends(opt->data, "=") ? "" : ":", fd);
+            return fd;
+        buf_printf(&l->opt, "%s%d", str_ends(l->opt.data, "=") ? "" : ":", fd);
     }
     return 0;
+}
+
+static int mount_at(const char *where, const struct layers *l) {
+    return mount("overlay", where, "overlay", MS_NODEV, l->opt.data) < 0 ? -errno : 0;
+}
+
+/*
+ * Kernels before 6.6 or so take no detached mounts as layers. There the clones are attached while
+ * the overlay is mounted, one over the other on the writable layer's directory: an overlay keeps
+ * copies of its layers' mounts.
+ */
+static int mount_attached(const char *where, const struct layers *l, const char *dir) {
+    size_t attached = 0;
+    int r = 0;
+
+    for (size_t i = 0; i < l->n && r == 0; i++) {
+        if (!l->is_clone[i])
+            continue;
+        if (syscall(SYS_move_mount, l->fds[i], "", AT_FDCWD, dir, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+            r = -errno;
+        else
+            attached++;
+    }
+    if (r == 0)
+        r = mount_at(where, l);
+    while (attached-- > 0)
+        umount2(dir, MNT_DETACH);
+    return r;
 }
 
 static int open_target(const char *rootfs, const char *at, int flags) {
@@ -125,39 +180,45 @@ static int open_target(const char *rootfs, const char *at, int flags) {
     return path_open_in_root(root, at, flags, 0);
 }
 
-int mount_overlay(const struct overlay_spec *o, struct err *err) {
-    _cleanup_buf_ struct buf opt = BUF_INIT(4096);
-    _cleanup_close_ int target = -1;
-    char where[40];
-    int up, r;
+static int describe(const struct overlay_spec *o, struct layers *l, struct err *err) {
+    int r, up;
 
-    buf_str(&opt, "lowerdir=");
-    if (!opt.data)
+    buf_str(&l->opt, "lowerdir=");
+    if (!l->opt.data)
         return err_set(err, -ENOMEM, "out of memory");
-    r = add_layers(&opt, o->lowers, o->n_lowers, o->userns_fd, err);
+    r = add_lowers(l, o->lowers, o->n_lowers, o->userns_fd, err);
     if (r == 0)
-        r = add_layers(&opt, o->plain, o->n_plain, -1, err);
+        r = add_lowers(l, o->plain, o->n_plain, -1, err);
     if (r < 0)
         return r;
-    up = open_layer(o->dir,
-                    o->userns_fd); /* one clone for both: upper and work must share a mount */
+    up = add_layer(l, o->dir, o->userns_fd, err); /* one clone: upper and work must share a mount */
     if (up < 0)
-        return err_sys(err, up, "writable layer %s", o->dir);
-    buf_printf(
-        &opt,
-        ",upperdir=%d/upper,workdir=%d/work,volatile,index=off,metacopy=off,redirect_dir=nofollow",
-        up, up);
-    if (!buf_ok(&opt))
+        return up;
+    buf_printf(&l->opt, ",upperdir=%d/upper,workdir=%d/work,volatile", up, up);
+    buf_str(&l->opt, ",index=off,metacopy=off,redirect_dir=nofollow");
+    if (!buf_ok(&l->opt))
         return err_set(err, -ENOBUFS, "too many layers: the mount options exceed 4096 bytes");
+    return 0;
+}
+
+int mount_overlay(const struct overlay_spec *o, struct err *err) {
+    _cleanup_(layers_done) struct layers l = {.opt = BUF_INIT(4096)};
+    _cleanup_close_ int target = -1;
+    char where[40];
+    int r = describe(o, &l, err);
+
+    if (r < 0)
+        return r;
     target = open_target(o->rootfs, o->at, O_PATH | O_DIRECTORY);
     if (target < 0)
         return err_sys(err, target, "mount point %s", o->at);
     if (chdir("/proc/self/fd") < 0)
         return err_sys(err, -errno, "/proc/self/fd");
     snprintf(where, sizeof where, "/proc/self/fd/%d", target);
-    if (mount("overlay", where, "overlay", MS_NODEV, opt.data) < 0)
-        return err_sys(err, -errno, "mount(overlay, %s)", opt.data);
-    return 0;
+    r = mount_at(where, &l);
+    if (r == -EINVAL && o->userns_fd >= 0)
+        r = mount_attached(where, &l, o->dir);
+    return r < 0 ? err_sys(err, r, "mount(overlay, %s)", l.opt.data) : 0;
 }
 
 /* Makes what is missing of `path` (relative) inside root; the last component is a file when asked.
@@ -194,7 +255,9 @@ static int make_target(int root, const char *path, bool is_file) {
 
 int mount_bind(int tree, const char *rootfs, const char *target, bool read_only, int userns_fd,
                struct err *err) {
-    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
+    /* private: on most hosts the source is a shared mount, and its copy would pass mounts on */
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+                              .propagation = MS_PRIVATE};
     _cleanup_close_ int root = -1, at = -1;
     struct stat st;
     int r;
