@@ -14,6 +14,7 @@
 #include "base/id.h"
 #include "base/map.h"
 #include "execd/command_stream.h"
+#include "execd/groupwait.h"
 #include "execd/pump.h"
 #include "execd/timer.h"
 
@@ -50,6 +51,7 @@ static void command_free(struct commands *cs, struct command *c) {
     cs->content_bytes -= strlen(c->content);
     cs->log_bytes -= spool_size(&c->log);
     timer_free(c->timer);
+    groupwait_free(c->rest);
     pump_discard(c->log_pump);
     spool_done(&c->log);
     free(c->error);
@@ -92,7 +94,7 @@ static void enforce_caps(struct commands *cs) {
         if (map_size(cs->by_id) <= KEEP_RECORDS && cs->content_bytes <= KEEP_CONTENT &&
             cs->log_bytes <= KEEP_LOGS)
             break;
-        if (!c->running && !c->stream)
+        if (!c->running && !c->stream && !c->rest)
             command_free(cs, c);
     }
 }
@@ -146,10 +148,20 @@ static void tell_waiters(struct command *c, bool gone) {
     }
 }
 
+static void on_rest_gone(void *ud) {
+    struct command *c = ud;
+
+    groupwait_free(TAKE_PTR(c->rest));
+    tell_waiters(c, true);
+}
+
 static void finish(struct command *c, int wstatus, const struct err *start) {
     char text[64];
 
     timer_free(TAKE_PTR(c->timer));
+    if (c->interrupted && c->process) /* those who asked want the whole group gone */
+        c->rest = groupwait_new(c->agent->loop, process_pid(c->process), INTERRUPT_GRACE_MS,
+                                on_rest_gone, c);
     c->process = NULL;
     c->running = false;
     c->finished_us = clock_wall_us();
@@ -160,7 +172,8 @@ static void finish(struct command *c, int wstatus, const struct err *start) {
         c->error = strdup(start ? err_text(start) : text);
     if (c->stream)
         stream_ended(TAKE_PTR(c->stream), start);
-    tell_waiters(c, true);
+    if (!c->rest)
+        tell_waiters(c, true);
 }
 
 static void on_exit_cb(struct process *p, int wstatus, const struct err *start, void *ud) {

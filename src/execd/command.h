@@ -10,6 +10,7 @@
 #include "execd/launch.h"
 #include "execd/spool.h"
 
+struct groupwait;
 struct pump;
 struct timer;
 struct stream; /* command_stream.h */
@@ -38,6 +39,7 @@ struct command {
     int64_t started_us, finished_us, timeout_ms;
     struct process *process; /* while running */
     struct timer *timer;     /* timeout, then the escalation of an interrupt */
+    struct groupwait *rest;  /* of an interrupted group, after the leader's end */
     struct list waiters;     /* interrupt requests */
     /* background */
     struct spool log;

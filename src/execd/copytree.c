@@ -15,20 +15,28 @@
 #define CHUNK ((size_t)64 << 10)
 #define MAX_LEVELS 512
 
+static int copy_bytes(int in, int out) {
+    char *chunk = malloc(CHUNK);
+    int n = chunk ? 0 : -ENOMEM;
+
+    while (n == 0 && (n = fd_read_full(in, chunk, CHUNK)) > 0)
+        n = fd_write_full(out, chunk, (size_t)n);
+    free(chunk);
+    return n;
+}
+
 static int copy_file(const char *src, const char *dest, const struct stat *st) {
     _cleanup_close_ int in = open(src, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), out = -1;
-    _cleanup_free_ char *chunk = malloc(CHUNK);
-    int n = chunk ? 0 : -ENOMEM;
+    int r;
 
     if (in < 0)
         return -errno;
     out = open(dest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (out < 0)
         return -errno;
-    while (n == 0 && (n = fd_read_full(in, chunk, CHUNK)) > 0)
-        n = fd_write_full(out, chunk, (size_t)n);
-    if (n < 0)
-        return n;
+    r = copy_bytes(in, out);
+    if (r < 0)
+        return r;
     (void)!fchown(out, st->st_uid, st->st_gid);
     return fchmod(out, st->st_mode & 07777) < 0 ? -errno : 0;
 }

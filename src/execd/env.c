@@ -196,7 +196,7 @@ static int apply_file(struct strv *out) {
     _cleanup_free_ char *path = NULL, *text = NULL;
     _cleanup_strv_ struct strv base = {0};
     struct err err = {0};
-    size_t len;
+    size_t len = 0;
     int r;
 
     if (str_is_empty(name))

@@ -75,13 +75,14 @@ static void scrub_environment(void) {
 
 static int make_agent(struct agent *a, struct config *c, struct err *err) {
     struct processes_opts po = {.loop = a->loop,
-                                .cgroup_fd = TAKE_FD(c->cgroup_fd),
+                                .cgroup_fd = c->cgroup_fd,
                                 .confine = c->native,
                                 .signals = init_signals(),
                                 .on_signal = init_on_signal,
                                 .ud = a};
     int r = processes_new(&po, &a->processes, err);
 
+    c->cgroup_fd = -1; /* taken */
     if (r < 0)
         return r;
     a->native = c->native;

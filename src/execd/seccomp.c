@@ -23,6 +23,7 @@
 #elif defined(__aarch64__)
 #define NATIVE_ARCH AUDIT_ARCH_AARCH64
 #else
+// cppcheck-suppress preprocessorErrorDirective
 #error "no audit architecture for this machine"
 #endif
 

@@ -279,6 +279,19 @@ def test_interrupt_escalates(agent):
         assert list(it)[-1]["error"]["traceback"] == ["signal: killed"]
 
 
+def test_interrupt_ends_the_whole_group(agent):
+    script = "(trap '' TERM; echo $BASHPID; while :; do sleep 0.2; done) & (trap 'sleep 0.3; exit' TERM; while :; do sleep 0.1; done) & sleep 300"
+    with agent.stream("/command", {"command": script}) as s:
+        it = iter(s)
+        cid = next(it)["text"]
+        stubborn = int(next(e for e in it if e["type"] == "stdout")["text"])
+        t = time.monotonic()
+        assert agent.request("DELETE", f"/command?id={cid}").status == 200
+        assert 2.5 < time.monotonic() - t < 4.5
+        assert list(it)[-1]["error"]["traceback"] == ["signal: terminated"]
+    wait_for("the stubborn one to be reaped", lambda: not os.path.exists(f"/proc/{stubborn}"))
+
+
 def test_interrupt_respects_a_trap(agent):
     with agent.stream("/command", {"command": "trap 'exit 9' TERM; echo up; sleep 300 & wait"}) as s:
         it = iter(s)
