@@ -168,6 +168,8 @@ static int sweep(struct store *s) {
         r = sweep_files(s->images);
     if (r == 0)
         r = sweep_files(s->blobs);
+    if (r == 0)
+        r = sweep_files(s->leases);
     _cleanup_close_ int cache = openat(s->root, "seccomp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (r == 0 && cache >= 0)
         r = flock(cache, LOCK_EX) < 0 ? -errno : sweep_files(cache);
@@ -179,11 +181,13 @@ static int sweep(struct store *s) {
 struct store *store_free(struct store *s) {
     if (!s)
         return NULL;
-    int fds[] = {s->root, s->layers, s->links, s->images, s->refs, s->blobs, s->skel, s->locks};
+    int fds[] = {s->root,  s->layers, s->links,  s->images, s->refs,
+                 s->blobs, s->skel,   s->leases, s->locks};
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
         fd_close(fds[i]);
     free(s->path);
     free(s->unpack_path);
+    free(s->user_dir);
     free(s);
     return NULL;
 }
@@ -225,6 +229,18 @@ static int check_version(struct store *s, struct err *err) {
     return 0;
 }
 
+static int read_boot_id(struct store *s, struct err *err) {
+    _cleanup_free_ char *text = NULL;
+    int r = path_read_file_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", sizeof s->boot_id - 1,
+                              &text, NULL);
+
+    if (r < 0)
+        return err_sys(err, r, "boot id");
+    str_copy(s->boot_id, sizeof s->boot_id, text);
+    s->boot_id[strcspn(s->boot_id, "\n")] = 0;
+    return 0;
+}
+
 static int open_folders(struct store *s, struct err *err) {
     int blobs_parent = -1;
     int r = open_folder(s->root, "locks", 0700, &s->locks);
@@ -243,6 +259,8 @@ static int open_folders(struct store *s, struct err *err) {
         r = open_folder(blobs_parent, "sha256", 0700, &s->blobs);
     if (r == 0)
         r = open_folder(s->root, "skel", 0711, &s->skel);
+    if (r == 0)
+        r = open_folder(s->root, "leases", 0700, &s->leases);
     fd_close(blobs_parent);
     return r < 0 ? err_sys(err, r, "%s", s->path) : 0;
 }
@@ -253,7 +271,8 @@ static struct store *store_new(const struct store_opts *opts) {
 
     if (!s)
         return NULL;
-    s->root = s->layers = s->links = s->images = s->refs = s->blobs = s->skel = s->locks = -1;
+    s->root = s->layers = s->links = s->images = s->refs = s->blobs = s->skel = s->leases = -1;
+    s->locks = -1;
     if (!opts)
         opts = &none;
     s->max_layer_bytes = opts->max_layer_bytes ? opts->max_layer_bytes : MAX_LAYER_BYTES;
@@ -272,6 +291,12 @@ int store_open(const char *dir, const struct store_opts *opts, struct store **re
         return err_set(err, -ENOMEM, "out of memory");
     if (mkdir(dir, 0711) < 0 && errno != EEXIST)
         return err_sys(err, -errno, "image store %s", dir);
+    if (opts && opts->user_dir) {
+        s->user_dir = realpath(opts->user_dir, NULL); /* one name, however it was spelled */
+        r = s->user_dir ? lease_file_name(s->user_dir, s->lease_file) : -errno;
+        if (r < 0)
+            return err_sys(err, r, "%s", opts->user_dir);
+    }
     s->path = realpath(dir, NULL); /* layer paths are used from other working directories */
     if (!s->path)
         return err_sys(err, -errno, "image store %s", dir);
@@ -281,6 +306,8 @@ int store_open(const char *dir, const struct store_opts *opts, struct store **re
     r = check_version(s, err);
     if (r == 0)
         r = open_folders(s, err);
+    if (r == 0)
+        r = read_boot_id(s, err);
     if (r < 0)
         return err_wrap(err, "image store");
     r = sweep(s);

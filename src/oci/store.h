@@ -20,8 +20,14 @@
 struct store;
 
 struct store_opts {
-    const char *unpack_path;  /* the helper cove-unpack; NULL = found by COVE_LIBEXEC or next to the
-                                 program */
+    const char *unpack_path; /* the helper cove-unpack; NULL = found by COVE_LIBEXEC or next to the
+                                program */
+    /*
+     * Directory that lives as long as the sandboxes of this daemon (its state directory): what
+     * store_resolve() returns is kept for them from other processes' garbage collection, until this
+     * daemon's store_gc() says otherwise, the directory is gone, or the machine boots. NULL = none.
+     */
+    const char *user_dir;
     uint64_t max_layer_bytes; /* unpacked size of one layer; 0 = 64 GiB */
     uint64_t max_entries;     /* entries of one layer; 0 = 2,000,000 */
 };
@@ -82,7 +88,8 @@ int store_inspect(struct store *s, const char *reference, json_t **ret, struct e
 int store_remove(struct store *s, const char *reference, const char *const *in_use,
                  struct err *err);
 /*
- * Removes the layers that neither an image nor `in_use` needs. Does nothing while an import runs in
+ * Removes the layers that neither an image, nor `in_use`, nor another daemon's sandboxes need;
+ * `in_use` is all that this daemon's sandboxes run on. Does nothing while an import runs in
  * any process (that is success; *ret_freed_layers is 0 then). *ret_freed_layers may be NULL.
  */
 int store_gc(struct store *s, const char *const *in_use, size_t *ret_freed_layers, struct err *err);

@@ -413,7 +413,7 @@ static int load(struct store *s, const char *reference, json_t **ret_ref, json_t
     return r < 0 ? err_sys(err, r, "record of image %.200s", reference) : 0;
 }
 
-int store_resolve(struct store *s, const char *reference, struct image *ret, struct err *err) {
+int image_resolve(struct store *s, const char *reference, struct image *ret, struct err *err) {
     _cleanup_json_ json_t *ref = NULL, *record = NULL;
     _cleanup_image_ struct image img = {0};
     int r = load(s, reference, &ref, &record, err);
@@ -424,6 +424,22 @@ int store_resolve(struct store *s, const char *reference, struct image *ret, str
     r = fill_image(s, record, ref, reference, &img);
     if (r < 0)
         return err_sys(err, r, "record of image %.200s", reference);
+    *ret = img;
+    img = (struct image){0};
+    return 0;
+}
+
+int store_resolve(struct store *s, const char *reference, struct image *ret, struct err *err) {
+    _cleanup_image_ struct image img = {0};
+    int r = image_resolve(s, reference, &img, err);
+
+    if (r < 0)
+        return r;
+    r = lease_add(s, &img);
+    if (r == -ENOENT)
+        return err_set(err, r, "image %.200s is not in the store any more", reference);
+    if (r < 0)
+        return err_sys(err, r, "lease of image %.200s", reference);
     *ret = img;
     img = (struct image){0};
     return 0;
@@ -502,7 +518,7 @@ int store_list(struct store *s, struct image **ret, size_t *ret_n, struct err *e
     if (!images)
         return err_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < names.n; i++) {
-        r = store_resolve(s, names.v[i], &images[n], NULL);
+        r = image_resolve(s, names.v[i], &images[n], NULL);
         if (r == -ENOMEM) {
             image_list_free(images, n);
             return err_set(err, r, "out of memory");

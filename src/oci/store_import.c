@@ -171,6 +171,6 @@ int store_import(struct store *s, int fd, const struct store_import_opts *opts, 
     if (r == 0)
         r = image_commit(s, &b, overrides, opts->reference, err);
     if (r == 0 && ret)
-        r = store_resolve(s, opts->reference, ret, err);
+        r = image_resolve(s, opts->reference, ret, err);
     return r < 0 ? err_wrap(err, "import of %s", opts->reference) : 0;
 }

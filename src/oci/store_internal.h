@@ -3,6 +3,7 @@
 
 #include <sys/file.h>
 
+#include "base/map.h"
 #include "oci/store.h"
 
 #define STORE_VERSION "1\n"
@@ -24,8 +25,10 @@
 struct store {
     char *path;
     char *unpack_path;
+    char *user_dir, lease_file[80]; /* NULL = takes no leases */
+    char boot_id[64];
     uint64_t max_layer_bytes, max_entries;
-    int root, layers, links, images, refs, blobs, skel, locks; /* directories */
+    int root, layers, links, images, refs, blobs, skel, leases, locks; /* directories */
 };
 
 /* ---- store.c: locks, temporary directories, hashes ---- */
@@ -105,13 +108,24 @@ struct image_build {
 void image_build_done(struct image_build *b);
 /* Checks the caller's {"Env"…} and fills *ret with a copy (empty object for NULL). */
 int image_check_config(const json_t *config, json_t **ret, struct err *err);
+/* store_resolve() without a lease. */
+int image_resolve(struct store *s, const char *reference, struct image *ret, struct err *err);
 /* Records image and reference, durably. */
 int image_commit(struct store *s, struct image_build *b, const json_t *overrides,
                  const char *reference, struct err *err);
 /* All layer names that images need -> names[name] = non-NULL; removes records and blobs without a
  * reference on the way. Damaged records are an error: nothing may be removed then. */
-struct map;
 int image_live_layers(struct store *s, struct map *names, struct err *err);
+
+/* ---- store_lease.c ---- */
+
+int lease_file_name(const char *user_dir, char ret[80]);
+/* Adds the image's layers to the store's own lease. -ENOENT when one of them is gone. */
+int lease_add(struct store *s, const struct image *img);
+/* The own lease is exactly `in_use` from now on. */
+int lease_replace(struct store *s, const char *const *in_use);
+/* All layers in leases -> live[name] = non-NULL; leases that are over are removed. */
+int lease_live_layers(struct store *s, struct map *live);
 
 /* ---- store_archive.c ---- */
 

@@ -240,6 +240,11 @@ int store_gc(struct store *s, const char *const *in_use, size_t *ret_freed_layer
         r = map_set(live, in_use[i], s, NULL);
     if (r < 0)
         return err_set(err, r, "out of memory");
+    r = lease_replace(s, in_use);
+    if (r == 0)
+        r = lease_live_layers(s, live);
+    if (r < 0)
+        return err_sys(err, r, "leases of the image store");
     r = image_live_layers(s, live, err);
     if (r == 0)
         r = list_garbage(s, live, &garbage, err);

@@ -147,7 +147,7 @@ static int do_config(struct store *s, char **argv, struct err *err) {
 int main(int argc, char **argv) {
     _cleanup_(store_freep) struct store *s = NULL;
     const char *max_bytes = getenv("MAX_BYTES"), *max_entries = getenv("MAX_ENTRIES");
-    struct store_opts opts = {0};
+    struct store_opts opts = {.user_dir = getenv("USER_DIR")};
     struct err err = {0};
     int r;
 

@@ -424,6 +424,37 @@ def test_remove_and_shared_layers(store, work):
     assert store.run("remove", "local/i1").errno == ENOENT
 
 
+def test_leases_of_other_daemons(store, work):
+    """What one daemon's sandboxes may run on stays, whatever another one removes; leases end by themselves."""
+    users = [work / "one", work / "two"]
+    for u in users:
+        u.mkdir()
+
+    def run(user, *args):
+        return store.run(*args, USER_DIR=str(users[user]))
+    store.load(tar(entry("a")), "local/a").json
+    (layer,) = store.layers()
+    assert run(1, "list").json and run(1, "resolve", "local/a").code == 0
+    assert run(0, "resolve", "local/a").code == 0
+    assert len(list((store.path / "leases").iterdir())) == 2
+    assert run(0, "remove", "local/a").code == 0 and store.layers() == [layer]  # the other one's lease
+    assert run(1, "gc", layer).json == 0 and run(0, "gc").json == 0 and store.run("gc").json == 0
+    assert run(1, "resolve", "local/a").errno == ENOENT
+    assert run(1, "gc").json == 1 and store.layers() == []
+    # leases of a user whose directory is gone, and of another boot
+    for end in ("directory", "boot"):
+        store.load(tar(entry("a")), "local/a").json
+        assert run(1, "resolve", "local/a").code == 0
+        (lease,) = (store.path / "leases").iterdir()
+        if end == "directory":
+            users[1].rmdir()
+        else:
+            lease.write_text(json.dumps(dict(json.loads(lease.read_text()), bootId="other")))
+        assert run(0, "remove", "local/a").code == 0 and store.layers() == []
+        assert not lease.exists()
+        users[1].mkdir(exist_ok=True)
+
+
 def test_what_a_crash_between_steps_leaves(store, work):
     """Published layer without its short link, blobs and records without a reference."""
     layout = Layout(work / "l")

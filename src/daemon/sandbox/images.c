@@ -61,13 +61,15 @@ void images_collect(struct images *im) {
     service_submit(im->service, &c->job);
 }
 
-int images_open(const char *dir, struct service *s, struct images **ret, struct err *err) {
+int images_open(const char *dir, const char *state_dir, struct service *s, struct images **ret,
+                struct err *err) {
+    const struct store_opts so = {.user_dir = state_dir};
     struct images *im = calloc(1, sizeof *im);
 
     if (!im)
         return err_set(err, -ENOMEM, "out of memory");
     im->service = s;
-    int r = store_open(dir, NULL, &im->store, err);
+    int r = store_open(dir, &so, &im->store, err);
     if (r < 0) {
         free(im);
         return r;

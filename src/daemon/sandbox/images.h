@@ -8,10 +8,11 @@
 
 struct images;
 
-/* dir: the store's directory; service: borrowed. */
-int images_open(const char *dir, struct service *s, struct images **ret, struct err *err);
-/* Removes layers that nothing needs, in the background. Only for a daemon on whose store nobody
- * else's sandboxes stand. */
+/* dir: the store's directory; state_dir: of this daemon, which other users of the store know it by;
+ * service: borrowed. */
+int images_open(const char *dir, const char *state_dir, struct service *s, struct images **ret,
+                struct err *err);
+/* Removes layers that neither an image nor any daemon's sandboxes need, in the background. */
 void images_collect(struct images *im);
 void images_close(
     struct images *im); /* nothing may be under way (the service has ended its work) */

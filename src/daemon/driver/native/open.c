@@ -120,7 +120,8 @@ static int open_directories(struct native *n, struct err *err) {
 static int open_image_side(struct native *n, struct err *err) {
     _cleanup_free_ char *dflt = path_join(n->state_dir, "store");
     const char *dir = n->config.store_dir ? n->config.store_dir : dflt;
-    int r = dir ? store_open(dir, NULL, &n->store, err) : err_set(err, -ENOMEM, "out of memory");
+    const struct store_opts so = {.user_dir = n->state_dir};
+    int r = dir ? store_open(dir, &so, &n->store, err) : err_set(err, -ENOMEM, "out of memory");
 
     if (r == 0)
         r = seccomp_base_filter(store_fd(n->store), NULL, n->config.profile, n->config.userns,
