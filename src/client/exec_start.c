@@ -192,7 +192,8 @@ static int exec_init(struct cove_exec *x, const char *sandbox_id, struct cove_er
         r = sink_open(&x->errs, loop, fds && !x->o.tty ? x->o.stderr_fd : -1, exec_on_sink_change,
                       x);
     if (r == 0)
-        r = source_open(&x->in, loop, x->o.stdin_fd, exec_on_input, x);
+        r = source_open(&x->in, loop, x->o.stdin_fd, &x->c->interrupted, exec_on_input, x);
+    /* a resize or signal that was noted before a key was pressed goes before the key */
     return r < 0 ? cerr_sys(err, r, "cannot watch the standard streams") : 0;
 }
 

@@ -85,6 +85,8 @@ void sink_close(struct sink *s) {
 static void on_readable(struct watch *w, void *ud) {
     struct source *s = ud;
     char chunk[SOURCE_CHUNK];
+    if (atomic_load(s->hold))
+        return;
     ssize_t n = read(s->fd, chunk, sizeof(chunk));
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
@@ -96,9 +98,9 @@ static void on_readable(struct watch *w, void *ud) {
     s->on_data(chunk, (size_t)n, s->ud);
 }
 
-int source_open(struct source *s, uv_loop_t *loop, int fd,
+int source_open(struct source *s, uv_loop_t *loop, int fd, const atomic_bool *hold,
                 void (*on_data)(const char *, size_t, void *), void *ud) {
-    *s = (struct source){.fd = fd, .on_data = on_data, .ud = ud};
+    *s = (struct source){.fd = fd, .hold = hold, .on_data = on_data, .ud = ud};
     return fd < 0 ? 0 : watch_open(loop, fd, UV_READABLE, on_readable, s, &s->watch);
 }
 

@@ -30,11 +30,12 @@ void sink_close(struct sink *s);
 struct source {
     int fd; /* borrowed; -1 = no input */
     struct watch *watch;
-    bool ended;                                              /* end-of-file was seen and told */
+    bool ended;              /* end-of-file was seen and told */
+    const atomic_bool *hold; /* while true nothing is read: what came before it goes first */
     void (*on_data)(const char *data, size_t len, void *ud); /* len 0 = end */
     void *ud;
 };
-int source_open(struct source *s, uv_loop_t *loop, int fd,
+int source_open(struct source *s, uv_loop_t *loop, int fd, const atomic_bool *hold,
                 void (*on_data)(const char *, size_t, void *), void *ud);
 void source_start(struct source *s); /* harmless after the end */
 void source_stop(struct source *s);
