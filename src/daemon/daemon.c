@@ -231,6 +231,7 @@ static int open_state(struct daemon *d, struct err *err) {
         return r;
     _cleanup_free_ char *store =
         d->c->store_dir ? strdup(d->c->store_dir) : path_join(d->c->state_dir, "store");
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): _cleanup_ */
     r = store ? images_open(store, d->c->state_dir, d->service, &d->images, err)
               : err_set(err, -ENOMEM, "out of memory");
     if (r == 0 && !d->o->is_private)

@@ -28,7 +28,7 @@ static int init_config(const struct options *o) {
 
     config_write_sample(&b);
     if (!path || !buf_ok(&b)) {
-        err_set(&err, -ENOMEM, "out of memory");
+        err_set(&err, -ENOMEM, "out of memory"); /* NOLINT(clang-analyzer-unix.Malloc): _cleanup_ */
         return complain(&err);
     }
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (o->force ? O_TRUNC : O_EXCL), 0600);

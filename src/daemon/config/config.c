@@ -301,7 +301,7 @@ int config_load(const char *path, struct config *ret, struct strv *warnings, str
         return err_sys(err, r, "configuration %s", file);
     if ((r = config_parse(text ? text : "", len, file ? file : "configuration", ret, warnings,
                           err)) < 0)
-        return r;
+        return r; /* NOLINT(clang-analyzer-unix.Malloc): _cleanup_ */
     ret->path = TAKE_PTR(file);
     ret->insecure_ok = str_eq(ok, "YES");
     if (key && store_text(&ret->api_key, key) < 0) {

@@ -65,7 +65,7 @@ enum {
     KEY_LATER = 8,              /* checked, but not used by this version */
     KEY_REQUIRED_POSITIVE = 16, /* KEY_FLOAT: > 0 */
 };
-struct config_key {
+struct config_key {  /* NOLINT(clang-analyzer-optin.performance.Padding): in the order of reading */
     const char *key; /* "server.port"; "[]" stands for the index of a list of tables */
     enum key_type type;
     const char *dflt; /* TOML text of the default; NULL = unset */

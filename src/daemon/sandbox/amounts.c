@@ -71,11 +71,10 @@ int parse_memory(const char *s, uint64_t *ret_bytes) {
 int parse_cpu(const char *s, uint64_t *ret_millis) {
     uint64_t whole = 0, milli = 0, scale = 100;
     bool any = false, positive = false;
-    int r;
 
     s = skip_blanks(s);
     if (isdigit((unsigned char)*s)) {
-        if ((r = digits(&s, &whole)) < 0)
+        if (digits(&s, &whole) < 0)
             return -EINVAL;
         any = true;
         positive = whole > 0;

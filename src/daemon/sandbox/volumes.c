@@ -126,7 +126,7 @@ static char *existing_part(const char *path, const char **ret_rest) {
     }
     if (real)
         *ret_rest = path + strlen(part) + (part[1] != '\0');
-    return real;
+    return real; /* NOLINT(clang-analyzer-unix.Malloc): _cleanup_ */
 }
 
 /* Makes the missing directories below an opened one, never through a link that appears meanwhile.
@@ -176,6 +176,7 @@ static enum fault resolve(const struct service_opts *o, const struct create_requ
                           const struct volume_request *v, char **ret, struct err *err) {
     _cleanup_free_ char *joined =
         v->sub_path && *v->sub_path ? path_join(v->host_path, v->sub_path) : strdup(v->host_path);
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): _cleanup_ */
     _cleanup_free_ char *path = joined ? path_clean(joined) : NULL;
 
     if (!path) {

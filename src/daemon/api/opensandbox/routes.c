@@ -139,7 +139,7 @@ int api_new(const struct api_opts *o, struct api **ret) {
     a->eip = copy_text(o->eip);
     a->host = str_is_empty(o->host) ? NULL : strdup(o->host);
     a->pool = h1_pool_new(o->loop, UPSTREAM_IDLE_MAX, UPSTREAM_IDLE_MS);
-    if (!a->pool || (r = api_set_key(a, o->api_key)) < 0) {
+    if (!a->pool || api_set_key(a, o->api_key) < 0) {
         r = -ENOMEM;
     } else if ((r = router_new(both_routes, &a->both)) == 0 &&
                (r = router_new(bare_routes, &a->bare)) == 0) {
