@@ -325,16 +325,19 @@ static int start(struct daemon *d, struct err *err) {
     return 0;
 }
 
-int daemon_run(struct config *c, const struct options *o, struct err *err) {
+int daemon_run(struct config *c, const struct options *o, int start_lock, struct err *err) {
     struct daemon d = {.c = c, .o = o};
     int r = uv_loop_init(&d.loop);
 
-    if (r < 0)
+    if (r < 0) {
+        fd_close(start_lock);
         return err_sys(err, r, "event loop");
+    }
     uv_timer_init(&d.loop, &d.end);
     d.end.data = &d;
     setup_limits();
     r = start(&d, err);
+    fd_close(start_lock);
     if (r < 0)
         dispose(&d);
     uv_run(&d.loop, UV_RUN_DEFAULT);

@@ -82,17 +82,18 @@ static int serve(struct config *c, const struct options *o) {
         err_set(&err, -EINVAL, "--log-level: expected error, warning, info or debug");
         return complain(&err);
     }
+    int start_lock = -1;
     struct config base = *c; /* for the sweep: shallow, but its own three directories */
     base.state_dir = strdup(c->state_dir);
     base.run_dir = strdup(c->run_dir);
     base.store_dir = c->store_dir ? strdup(c->store_dir) : NULL;
     int r = base.state_dir && base.run_dir ? 0 : err_set(&err, -ENOMEM, "out of memory");
     if (r == 0 && o->is_private)
-        r = private_setup(c, &err);
+        r = private_setup(c, &start_lock, &err);
     else if (r == 0)
         private_sweep(&base);
     if (r == 0)
-        r = daemon_run(c, o, &err);
+        r = daemon_run(c, o, TAKE_FD(start_lock), &err);
     if (o->is_private) {
         if (r == 0)
             private_remove(c);

@@ -1,7 +1,8 @@
 /*
  * Private daemons (see private.h). Layout: STATE/private/NAME and RUN/private/NAME, NAME = 12 hex
- * digits. A directory belongs to a living daemon as long as the driver's lock on it is held. Called
- * before the loop starts and after it has ended.
+ * digits. A directory belongs to a living daemon as long as the driver's lock on it is held.
+ * Between its making and that lock the starting daemon holds a shared lock on the parent, which a
+ * sweep needs for itself alone. Called before the loop starts and after it has ended.
  */
 #include "daemon/private.h"
 
@@ -43,14 +44,21 @@ static int enter(struct config *c, const char *name, struct err *err) {
     return 0;
 }
 
-int private_setup(struct config *c, struct err *err) {
+int private_setup(struct config *c, int *ret_lock, struct err *err) {
     char hex[33];
 
     id_hex32(hex);
     hex[NAME_LENGTH] = '\0';
     /* the parents are shared: only root may look into them, everyone may pass */
-    int r = path_mkdirs_at(AT_FDCWD, c->state_dir, 0711);
-    return r < 0 ? err_sys(err, r, "directory %s", c->state_dir) : enter(c, hex, err);
+    _cleanup_free_ char *parent = path_join(c->state_dir, "private");
+    int r = parent ? path_mkdirs_at(AT_FDCWD, parent, 0711) : -ENOMEM;
+    _cleanup_close_ int lock = r < 0 ? r : open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_SH) < 0)
+        return err_sys(err, r < 0 ? r : -errno, "directory %s/private", c->state_dir);
+    r = enter(c, hex, err);
+    if (r == 0)
+        *ret_lock = TAKE_FD(lock);
+    return r;
 }
 
 void private_remove(const struct config *c) {
@@ -106,6 +114,10 @@ void private_sweep(const struct config *base) {
 
     if (!dir)
         return;
+    if (flock(dirfd(dir), LOCK_EX | LOCK_NB) < 0) { /* somebody starts or sweeps: another time */
+        closedir(dir);
+        return;
+    }
     while ((e = readdir(dir)))
         if (is_name(e->d_name) && is_abandoned(dirfd(dir), e->d_name))
             sweep_one(base, e->d_name);

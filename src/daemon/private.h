@@ -6,8 +6,11 @@
 
 #include "daemon/config/config.h"
 
-/* Turns the configuration into that of a private daemon with a name of its own. */
-int private_setup(struct config *c, struct err *err);
+/*
+ * Turns the configuration into that of a private daemon with a name of its own. *ret_lock keeps
+ * sweeps away and is to be closed as soon as the driver has locked the state directory.
+ */
+int private_setup(struct config *c, int *ret_lock, struct err *err);
 /* Removes the directories of this private daemon, after it has ended. */
 void private_remove(const struct config *c);
 /* Removes sandboxes and directories that killed private daemons have left. Blocks; needs no running
