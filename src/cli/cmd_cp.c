@@ -6,6 +6,7 @@
 
 #include "cli/connect.h"
 #include "cli/output.h"
+#include "cli/term.h"
 #include "cli/option_values.h"
 
 struct copy {
@@ -57,9 +58,14 @@ int cmd_cp(const struct args *a) {
         return EXIT_FAILED;
     struct copy cp = {0};
     struct cove_error err = {0};
+    signals_setup(1); /* half-written files are taken back */
+    signals_interrupt(c);
     progress_begin("Copying");
     int r = do_copy(c, id, remote, in ? a->words[0] : a->words[1], in, &cp, &err);
     progress_end();
+    signals_interrupt(NULL);
+    if (r < 0 && signals_pending())
+        return 128 + signals_taken();
     if (r < 0)
         return fail(a, EXIT_FAILED, &err);
     if (arg_given(a, OPT_JSON))

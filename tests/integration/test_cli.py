@@ -586,6 +586,38 @@ def test_cp_mistakes(daemon, box, tmp_path):
         assert r.returncode != 0 and text in r.stderr.decode(), (args, r)
 
 
+def test_ctrl_c_takes_a_half_copy_back(daemon, box, tmp_path):
+    cove("exec", box, "--", "truncate", "-s", "8G", "/tmp/huge", daemon=daemon)
+    p = subprocess.Popen([COVE, "cp", f"{box}:/tmp/huge", tmp_path / "huge"], stdin=subprocess.DEVNULL, env=environment(daemon))
+    wait_for(lambda: any(f.stat().st_size for f in tmp_path.iterdir()))
+    p.send_signal(signal.SIGINT)
+    assert p.wait(20) == 130
+    assert list(tmp_path.iterdir()) == []
+    cove("exec", box, "--", "rm", "/tmp/huge", daemon=daemon)
+
+
+def test_progress_on_a_terminal_only(daemon, box):
+    master, slave = pty.openpty()
+    p = subprocess.Popen([COVE, "cp", "-", f"{box}:/tmp/slow"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=slave,
+                         env=environment(daemon))
+    os.close(slave)
+    p.stdin.write(b"x" * 300000)
+    p.stdin.flush()
+    text = b""
+    while b"293.0 KiB" not in text:
+        assert select.select([master], [], [], 20)[0], text
+        text += os.read(master, 65536)
+    p.stdin.close()
+    assert p.wait(20) == 0 and p.stdout.read() == b""
+    while select.select([master], [], [], 0.2)[0]:
+        try:
+            text += os.read(master, 65536)
+        except OSError:
+            break
+    assert b"Copying" in text and text.endswith(b"\r\x1b[K")  # the line is cleared
+    os.close(master)
+
+
 # ---- images ----
 
 def test_images(daemon, tmp_path):
