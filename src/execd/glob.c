@@ -12,6 +12,7 @@
 
 #define MAX_ALTERNATIVES 1024
 #define MAX_PATTERN 4096
+#define MAX_STEPS 2000000 /* a name that needs more does not match */
 
 /* ---- syntax ---- */
 
@@ -81,14 +82,22 @@ static int expand(const char *pattern, struct strv *out) {
     while (*p && *p != '{' && *p != '!')
         p = skip_token(p);
     if (*p != '{') /* what a negation covers stays whole: it is compiled when it is met */
-        return out->n >= MAX_ALTERNATIVES ? -E2BIG : strv_add(out, pattern);
+        return out->n >= MAX_ALTERNATIVES ? -E2BIG
+               : is_valid(pattern)        ? strv_add(out, pattern)
+                                          : -EINVAL;
     open = p;
     close = find_close(p + 1, '{', '}');
     if (!close)
         return -EINVAL;
     for (const char *alt = open + 1, *q = alt; q <= close;) {
         if (*q == '{') { /* commas inside are not ours */
-            q = find_close(q + 1, '{', '}') + 1;
+            q = find_close(q + 1, '{', '}');
+            if (!q++)
+                return -EINVAL;
+        } else if (*q == '!') {
+            q = find_close(q + 2, '(', ')');
+            if (!q++)
+                return -EINVAL;
         } else if (*q == ',' || q == close) {
             _cleanup_free_ char *one = str_printf("%.*s%.*s%s", (int)(open - pattern), pattern,
                                                   (int)(q - alt), alt, close + 1);
@@ -132,6 +141,7 @@ struct match {
     const char *pattern, *name;
     size_t name_len;
     unsigned char *failed; /* bit per pair of positions */
+    size_t *budget;        /* pairs that may still be tried, nested negations included */
 };
 
 /* One code point (or one broken byte) at s; its length in *len. */
@@ -179,12 +189,14 @@ static bool is_globstar(const struct match *m, const char *p) {
 }
 
 static bool step(struct match *m, const char *p, const char *s);
+static bool match_any(const struct glob *g, const char *name, size_t *budget);
 
 static bool try_from(struct match *m, const char *p, const char *s) {
     size_t bit = (size_t)(p - m->pattern) * (m->name_len + 1) + (size_t)(s - m->name);
 
-    if (m->failed[bit / 8] & 1U << bit % 8)
+    if (*m->budget == 0 || m->failed[bit / 8] & 1U << bit % 8)
         return false;
+    (*m->budget)--;
     if (step(m, p, s))
         return true;
     m->failed[bit / 8] |= (unsigned char)(1U << bit % 8);
@@ -216,7 +228,7 @@ static bool match_star(struct match *m, const char *p, const char *s) {
 }
 
 /* !(pat)rest: the remaining name must not match pat followed by rest. */
-static bool match_negated(const char *p, const char *s) {
+static bool match_negated(struct match *m, const char *p, const char *s) {
     const char *close = find_close(p + 2, '(', ')');
     _cleanup_free_ char *inner = str_printf("%.*s%s", (int)(close - p - 2), p + 2, close + 1);
 
@@ -224,9 +236,9 @@ static bool match_negated(const char *p, const char *s) {
 
     if (!inner || glob_compile(inner, &g, NULL) < 0)
         return false;
-    bool found = glob_match(&g, s);
+    bool found = match_any(&g, s, m->budget);
     glob_done(&g);
-    return !found;
+    return !found && *m->budget > 0;
 }
 
 static bool step(struct match *m, const char *p, const char *s) {
@@ -241,7 +253,7 @@ static bool step(struct match *m, const char *p, const char *s) {
         if (*p == '*')
             return match_star(m, p, s);
         if (*p == '!')
-            return match_negated(p, s);
+            return match_negated(m, p, s);
         if (!*s)
             return false;
         uint32_t c = code_point(s, &n);
@@ -265,8 +277,8 @@ static bool step(struct match *m, const char *p, const char *s) {
     }
 }
 
-static bool match_whole(const char *pattern, const char *name) {
-    struct match m = {.pattern = pattern, .name = name, .name_len = strlen(name)};
+static bool match_whole(const char *pattern, const char *name, size_t *budget) {
+    struct match m = {.pattern = pattern, .name = name, .name_len = strlen(name), .budget = budget};
     bool found;
 
     m.failed = calloc(1, ((strlen(pattern) + 1) * (m.name_len + 1) + 7) / 8);
@@ -275,9 +287,14 @@ static bool match_whole(const char *pattern, const char *name) {
     return found;
 }
 
-bool glob_match(const struct glob *g, const char *name) {
+static bool match_any(const struct glob *g, const char *name, size_t *budget) {
     for (size_t i = 0; i < g->patterns.n; i++)
-        if (match_whole(g->patterns.v[i], name))
+        if (match_whole(g->patterns.v[i], name, budget))
             return true;
     return false;
+}
+
+bool glob_match(const struct glob *g, const char *name) {
+    size_t budget = MAX_STEPS;
+    return match_any(g, name, &budget);
 }

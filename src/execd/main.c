@@ -96,6 +96,7 @@ static int make_agent(struct agent *a, struct config *c, struct err *err) {
         a->cwd = strdup("/");
     r = a->cwd ? env_init(&a->env, environ) : -ENOMEM;
     scrub_environment();
+    setenv("TZ", "UTC0", 1); /* ours only: the image's zone files are none of our business */
     if (r == 0)
         r = commands_new(a, &a->commands);
     if (r == 0)
