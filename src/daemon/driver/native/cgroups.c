@@ -63,9 +63,9 @@ static int mount_detached(void) {
     return fd < 0 ? -errno : fd;
 }
 
-/* The cgroup of our own unit when a service manager delegated it to us: descriptor and name, else
- * -ENOENT. */
-static int open_delegated(int v2, char *ret_name, size_t size) {
+/* Our own cgroup, or the one above it: descriptor and name. -ENOENT unless a service manager has
+ * delegated it to us. */
+static int open_delegated(int v2, bool above, char *ret_name, size_t size) {
     _cleanup_free_ char *text = NULL;
     _cleanup_close_ int fd = -1;
     char mark[8];
@@ -73,15 +73,15 @@ static int open_delegated(int v2, char *ret_name, size_t size) {
     if (path_read_file_at(AT_FDCWD, "/proc/self/cgroup", 64 << 10, &text, NULL) < 0)
         return -ENOENT;
     char *line = str_starts(text, "0::") ? text : strstr(text, "\n0::");
-    if (!line)
-        return -ENOENT;
-    line = strchr(line, '/');
+    line = line ? strchr(line, '/') : NULL;
     if (!line)
         return -ENOENT;
     *strchrnul(line, '\n') = 0;
-    if (str_ends(line, "/daemon")) /* where an earlier start of ours moved to */
-        line[strlen(line) - strlen("/daemon")] = 0;
-    fd = path_open_beneath(v2, line[0] && line[1] ? line + 1 : ".", O_RDONLY | O_DIRECTORY, 0);
+    if (above)
+        *strrchr(line, '/') = 0;
+    if (!line[0] || !line[1])
+        return -ENOENT;
+    fd = path_open_beneath(v2, line + 1, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return -ENOENT;
     ssize_t n = fgetxattr(fd, "trusted.delegate", mark, sizeof mark);
@@ -92,12 +92,35 @@ static int open_delegated(int v2, char *ret_name, size_t size) {
     return TAKE_FD(fd);
 }
 
+/* cgroup2 allows no process beside children with controllers: what is there moves to a leaf. */
+static void evacuate(int dir) {
+    _cleanup_close_ int leaf = open_made(dir, "daemon");
+
+    for (int tries = 0; leaf >= 0 && tries < 16; tries++) { /* processes may fork meanwhile */
+        _cleanup_free_ char *text = NULL;
+        if (path_read_file_at(dir, "cgroup.procs", (size_t)1 << 20, &text, NULL) < 0 || !*text)
+            return;
+        for (char *save, *pid = strtok_r(text, "\n", &save); pid; pid = strtok_r(NULL, "\n", &save))
+            (void)path_write_value_at(leaf, "cgroup.procs", pid);
+    }
+}
+
 static bool has_word(const char *text, const char *word) {
     size_t n = strlen(word);
     for (const char *p = text; (p = strstr(p, word)); p += n)
         if ((p == text || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\n' || p[n] == 0))
             return true;
     return false;
+}
+
+static int enable_controller(int dir, const char *word) {
+    int r = path_write_value_at(dir, "cgroup.subtree_control", word);
+
+    if (r != -EBUSY ||
+        faccessat(dir, "cgroup.type", F_OK, 0) < 0) /* the true root has no such rule */
+        return r;
+    evacuate(dir);
+    return path_write_value_at(dir, "cgroup.subtree_control", word);
 }
 
 /* Hands the limits' controllers of cgroup2 down from `dir`; which of them are there is noted in c.
@@ -111,18 +134,37 @@ static void enable_controllers(struct cgroups *c, int dir) {
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
         char word[16];
         snprintf(word, sizeof word, "+%s", controller_names[wanted[i]]);
-        bool ok = has_word(text, word + 1) &&
-                  path_write_value_at(dir, "cgroup.subtree_control", word) == 0;
-        if (ok)
+        if (has_word(text, word + 1) && enable_controller(dir, word) == 0)
             c->v2_controllers |= 1u << wanted[i];
         else
             c->v2_controllers &= ~(1u << wanted[i]);
     }
 }
 
-static int open_v2(struct cgroups *c, const char *instance, struct err *err) {
-    _cleanup_close_ int top = -1, unit = -1;
-    char unit_name[200];
+/*
+ * Below which cgroup ours goes. In a subgroup of a delegated unit: that unit. Directly in a unit we
+ * prefer the root, delegated or not: a service manager cannot start a daemon anew in a cgroup that
+ * has children with controllers, and stops everything in it together with the daemon. Where the
+ * root is not ours to write, our own cgroup.
+ */
+static int choose_parent(struct cgroups *c, int top, char *ret_name, size_t size) {
+    int fd = open_delegated(top, true, ret_name, size);
+
+    if (fd >= 0)
+        return fd;
+    if (mkdirat(top, c->leaf, 0755) == 0 || errno == EEXIST) {
+        *ret_name = 0;
+        fd = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        return fd < 0 ? -errno : fd;
+    }
+    int r = -errno;
+    fd = open_delegated(top, false, ret_name, size);
+    return fd < 0 ? r : fd;
+}
+
+static int open_v2(struct cgroups *c, struct err *err) {
+    _cleanup_close_ int top = -1;
+    char parent[200];
     int r = find_cgroup2(c->mount_path, sizeof c->mount_path);
 
     if (r < 0)
@@ -134,22 +176,15 @@ static int open_v2(struct cgroups *c, const char *instance, struct err *err) {
                        "native sandboxes need cgroup v2, which this kernel or container does "
                        "not offer (mounting cgroup2: %s)",
                        strerror(*c->mount_path ? errno : -top));
-    unit = open_delegated(top, unit_name, sizeof unit_name);
-    if (unit >= 0) {
-        /* cgroup2 wants no process beside children with controllers */
-        _cleanup_close_ int self = open_made(unit, "daemon");
-        if (self < 0 || path_write_value_at(self, "cgroup.procs", "0") < 0)
-            return err_set(err, -EOPNOTSUPP, "cannot use the delegated cgroup %s", unit_name);
-        enable_controllers(c, unit);
-        snprintf(c->root_name, sizeof c->root_name, "%s/cove-%s", unit_name, instance);
-    } else {
-        enable_controllers(c, top);
-        snprintf(c->root_name, sizeof c->root_name, "/cove-%s", instance);
-    }
-    c->v2_parent = unit >= 0 ? TAKE_FD(unit) : TAKE_FD(top);
+    c->v2_parent = choose_parent(c, top, parent, sizeof parent);
+    if (c->v2_parent < 0)
+        return err_set(err, -EOPNOTSUPP, "no cgroup can be made at %s (%s)", c->mount_path,
+                       strerror(-c->v2_parent));
+    snprintf(c->root_name, sizeof c->root_name, "%s/%s", parent, c->leaf);
     c->v2 = open_made(c->v2_parent, c->leaf);
     if (c->v2 < 0)
         return err_sys(err, c->v2, "making cgroup %s", c->root_name);
+    enable_controllers(c, c->v2_parent);
     if (c->v2_controllers)
         enable_controllers(c, c->v2);
     return 0;
@@ -187,7 +222,7 @@ int cgroups_open(const char *instance, struct cgroups **ret, struct err *err) {
         return err_set(err, -ENOMEM, "out of memory");
     c->v2 = c->v2_parent = -1;
     snprintf(c->leaf, sizeof c->leaf, "cove-%s", instance);
-    r = open_v2(c, instance, err);
+    r = open_v2(c, err);
     if (r < 0)
         return r;
     open_v1(c);

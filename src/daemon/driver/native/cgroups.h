@@ -6,7 +6,8 @@
  *   <root>/<key>        limits, freeze, kill           (v2, and in each v1 hierarchy)
  *   <root>/<key>/box    the agent; delegated to it     (v2 only)
  *
- * <root> is /cove-<instance>, or the cgroup of our own unit where a service manager delegated it.
+ * <root> is /cove-<instance> at the top of the hierarchy, or below a unit delegated to us in whose
+ * subgroup we run.
  */
 #pragma once
 
