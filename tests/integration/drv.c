@@ -31,6 +31,9 @@
 static struct driver *driver;
 static const char *state_dir;
 static pthread_mutex_t out_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t work_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t work_done = PTHREAD_COND_INITIALIZER;
+static int working; /* commands on threads of their own */
 
 static void say(json_t *j) {
     char *text = json_dumps(j, JSON_COMPACT);
@@ -227,6 +230,19 @@ static void *run_command(void *arg) {
     return NULL;
 }
 
+static void add_working(int n) {
+    pthread_mutex_lock(&work_lock);
+    working += n;
+    pthread_cond_signal(&work_done);
+    pthread_mutex_unlock(&work_lock);
+}
+
+static void *run_threaded(void *arg) {
+    run_command(arg);
+    add_working(-1);
+    return NULL;
+}
+
 static struct native_config parse_config(char **argv, json_t *extra) {
     struct native_config c;
 
@@ -269,12 +285,21 @@ int main(int argc, char **argv) {
             break;
         }
         pthread_t t;
-        if (json_object_get(q, "seq") && pthread_create(&t, NULL, run_command, q) == 0)
+        if (!json_object_get(q, "seq")) {
+            run_command(q);
+            continue;
+        }
+        add_working(1);
+        if (pthread_create(&t, NULL, run_threaded, q) == 0)
             pthread_detach(t);
         else
-            run_command(q);
+            run_threaded(q);
     }
     free(line);
+    pthread_mutex_lock(&work_lock);
+    while (working > 0)
+        pthread_cond_wait(&work_done, &work_lock);
+    pthread_mutex_unlock(&work_lock);
     driver->ops->free(driver);
     return 0;
 }

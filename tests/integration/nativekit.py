@@ -1,4 +1,5 @@
 """The native driver without the daemon: a process that speaks JSON lines (drv.c), and small helpers around it."""
+import contextlib
 import json
 import os
 import pathlib
@@ -134,13 +135,11 @@ class Driver:
         self.proc.wait()
 
     def launcher_pid(self):
-        kids = pathlib.Path(f"/proc/{self.proc.pid}/task/{self.proc.pid}/children").read_text().split()
-        tasks = [t for t in os.listdir(f"/proc/{self.proc.pid}/task")]
-        for t in tasks:
-            kids += pathlib.Path(f"/proc/{self.proc.pid}/task/{t}/children").read_text().split()
-        for k in set(kids):
-            if "cove-launch" in os.readlink(f"/proc/{k}/exe"):
-                return int(k)
+        for t in os.listdir(f"/proc/{self.proc.pid}/task"):
+            with contextlib.suppress(FileNotFoundError):  # a thread that ended meanwhile
+                for k in pathlib.Path(f"/proc/{self.proc.pid}/task/{t}/children").read_text().split():
+                    if "cove-launch" in os.readlink(f"/proc/{k}/exe"):
+                        return int(k)
         raise AssertionError("no cove-launch")
 
     def record(self, sandbox_id):
