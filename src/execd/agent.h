@@ -12,10 +12,13 @@ struct commands;
 struct ptys;
 struct metrics;
 struct entrypoint;
+struct router;
+struct timer;
 
 struct agent {
     uv_loop_t *loop;
     struct h1_server *server;
+    struct router *router;
     struct h1_pool *pool; /* connections to ports in the sandbox */
     struct processes *processes;
     struct env env;
@@ -29,5 +32,7 @@ struct agent {
     struct ptys *ptys;
     struct metrics *metrics;
     struct entrypoint *entrypoint; /* NULL before it was started */
+    struct timer *stop_timer;      /* runs while the agent is ending */
     bool stopping;
+    int exit_status; /* of the agent, once its loop ends */
 };

@@ -44,8 +44,6 @@ static const struct route routes[] = {
     {NULL, NULL, NULL},
 };
 
-static struct router *router;
-
 static bool is_authorized(const struct agent *a, const struct h1_req *r) {
     return !a->token || str_eq_const_time(h1_req_header(r, "X-EXECD-ACCESS-TOKEN"), a->token);
 }
@@ -55,7 +53,7 @@ static void dispatch(struct agent *a, struct h1_req *r, const char *path) {
     struct route_match m = {0};
     char *allow = NULL;
 
-    switch (router_find(router, h1_req_method(r), path, &route, &m, &allow)) {
+    switch (router_find(a->router, h1_req_method(r), path, &route, &m, &allow)) {
     case ROUTE_OK:
         route->handler(r, &m, a);
         route_match_done(&m);
@@ -95,7 +93,7 @@ static void on_request(struct h1_req *r, void *ud) {
 int api_new(struct agent *a, struct err *err) {
     struct h1_server_opts o = {
         .on_request = on_request, .ud = a, .limits = {.max_headers = 1 << 20}};
-    int r = router_new(routes, &router);
+    int r = router_new(routes, &a->router);
 
     if (r == 0)
         r = h1_server_new(a->loop, &o, &a->server);
@@ -108,8 +106,8 @@ void api_free(struct agent *a) {
     if (a->server)
         h1_server_free(a->server);
     h1_pool_free(a->pool);
-    router_free(router);
+    router_free(a->router);
     a->server = NULL;
     a->pool = NULL;
-    router = NULL;
+    a->router = NULL;
 }

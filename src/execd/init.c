@@ -34,21 +34,14 @@ struct entrypoint {
     int wstatus;
 };
 
-static int exit_status;
-static struct timer *stop_timer;
-
 const int *init_signals(void) {
     static const int list[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGQUIT, 0};
     return list;
 }
 
 void agent_exit(struct agent *a, int status) {
-    exit_status = status;
+    a->exit_status = status;
     uv_stop(a->loop);
-}
-
-int agent_exit_status(void) {
-    return exit_status;
 }
 
 static void write_state(struct agent *a, int wstatus) {
@@ -151,7 +144,7 @@ int entrypoint_start(struct agent *a, const struct launch *l, enum entry_stdio s
 }
 
 void entrypoint_free(struct agent *a) {
-    timer_free(TAKE_PTR(stop_timer));
+    timer_free(TAKE_PTR(a->stop_timer));
     if (!a->entrypoint)
         return;
     if (a->entrypoint->process)
@@ -194,8 +187,8 @@ static void stop(struct agent *a, int sig) {
         processes_signal_all(a->processes, sig);
     else
         commands_signal_foreground(a->commands, sig);
-    stop_timer = timer_new(a->loop, on_stop_grace, a);
-    timer_start(stop_timer, supervises ? STOP_GRACE_MS : PLAIN_STOP_GRACE_MS, 0);
+    a->stop_timer = timer_new(a->loop, on_stop_grace, a);
+    timer_start(a->stop_timer, supervises ? STOP_GRACE_MS : PLAIN_STOP_GRACE_MS, 0);
     if (!supervises) /* requests in flight end first: the commands they wait for were just told to
                       */
         h1_server_drain(a->server, PLAIN_STOP_GRACE_MS - 100, on_drained, a);

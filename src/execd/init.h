@@ -23,6 +23,5 @@ int entrypoint_start(struct agent *a, const struct launch *l, enum entry_stdio s
                      void *ud, struct err *err);
 void entrypoint_free(struct agent *a);
 
-/* Ends the loop; main returns this status. */
+/* Ends the loop; main returns this status (a->exit_status). */
 void agent_exit(struct agent *a, int status);
-int agent_exit_status(void);

@@ -182,7 +182,7 @@ static int serve(struct config *c) {
     else
         log_error("stopped", LOG_ERR(&err));
     free_agent(&a);
-    return r < 0 ? 1 : agent_exit_status();
+    return r < 0 ? 1 : a.exit_status;
 }
 
 int main(int argc, char **argv) {
