@@ -1,7 +1,7 @@
 /*
  * probe: what user code in a sandbox tries in order to get out. One line per attempt: name, a tab,
  * and "open" when it worked or the name of the errno. Static, so it runs in any image. Every
- * attempt that could change the process runs in a child of its own. test_native_security.py holds
+ * attempt that could change the process runs in a child of its own. test_native_probe.py holds
  * the expectations.
  */
 #include <dirent.h>
