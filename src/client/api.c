@@ -128,6 +128,8 @@ int post_json(struct cove_client *c, const char *target, const json_t *body, uns
 int cove_sandbox_create(struct cove_client *c, const struct cove_sandbox_options *opts,
                         struct cove_sandbox **ret, struct cove_error *err) {
     struct cove_sandbox_options o;
+    if (OPTIONS_ARE_BAD(opts))
+        return cerr_set(err, -EINVAL, "the options do not begin with COVE_SANDBOX_OPTIONS_INIT");
     OPTIONS_COPY(&o, opts);
     _cleanup_json_ json_t *body = create_body(&o, err), *answer = NULL;
     if (!body)

@@ -213,6 +213,8 @@ static int wait_connected(struct cove_exec *x, struct cove_error *err) {
 int cove_exec_start(struct cove_client *c, const char *sandbox_id,
                     const struct cove_exec_options *opts, struct cove_exec **ret,
                     struct cove_error *err) {
+    if (OPTIONS_ARE_BAD(opts))
+        return cerr_set(err, -EINVAL, "the options do not begin with COVE_EXEC_OPTIONS_INIT");
     struct cove_exec *x = calloc(1, sizeof(*x));
     if (!x)
         return cerr_oom(err);

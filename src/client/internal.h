@@ -117,6 +117,9 @@ int post_json(struct cove_client *c, const char *target, const json_t *body, uns
               json_t **ret, const char *doing, struct cove_error *err);
 struct cove_sandbox *sandbox_from_json(json_t *j /* borrowed */, struct cove_error *err);
 
+/* A structure of zeroes instead of its _INIT would ask for user 0 and descriptor 0: refused. */
+#define OPTIONS_ARE_BAD(src) ((src) && (src)->size < 2 * sizeof(size_t))
+
 /* Copies the caller's structure into the library's present one: fields it does not know stay zero.
  */
 #define OPTIONS_COPY(dst, src)                                      \

@@ -179,6 +179,11 @@ TEST(older_callers_have_shorter_options) {
     ASSERT_OK(cove_sandbox_create(client, &o, &s, NULL));
     ASSERT(!strstr(cove_sandbox_message(s), "timeout"));
     cove_sandbox_free(s);
+    struct cove_sandbox_options zero = {0};
+    struct cove_exec_options no_init = {0};
+    struct cove_exec *x;
+    ASSERT_INT(cove_sandbox_create(client, &zero, &s, NULL), -EINVAL);
+    ASSERT_INT(cove_exec_start(client, "box-1", &no_init, &x, NULL), -EINVAL);
     teardown();
 }
 
