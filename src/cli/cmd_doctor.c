@@ -88,6 +88,22 @@ static void check_host(json_t *checks) {
     spawn_result_done(&r);
 }
 
+/* The daemon reads its configuration by itself; here its judgement is shown before it is started.
+ */
+static void check_config(json_t *checks) {
+    _cleanup_free_ char *program = daemon_program();
+    const char *const argv[] = {program, "--check-config", NULL};
+    struct spawn_result r = {0};
+    if (spawn_run(argv, NULL, 65536, PROBE_TIMEOUT_MS, &r, NULL) < 0)
+        return; /* no program: told already */
+    char *text = r.status == 0 ? r.out : r.errs;
+    text[strcspn(text, "\n")] = '\0';
+    add(checks, "configuration", r.status == 0 ? "ok" : "missing", text,
+        "the daemon does not start with it",
+        "correct the file; coved --print-config-doc explains the keys");
+    spawn_result_done(&r);
+}
+
 /* Free bytes of the file system that will hold `path`, whose last parts may not exist yet. */
 static bool free_bytes(const char *path, uint64_t *ret) {
     char at[PATH_MAX];
@@ -209,6 +225,7 @@ int cmd_doctor(const struct args *a) {
     _cleanup_json_ json_t *checks = json_array();
     progress_begin("Looking at this machine");
     check_host(checks);
+    check_config(checks);
     check_disk(checks);
     bool runs = check_daemon(a, checks);
     check_port(checks, runs);

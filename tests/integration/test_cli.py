@@ -773,6 +773,15 @@ def test_doctor(daemon):
     assert b"nothing listens at" in r.stdout
 
 
+def test_doctor_reads_the_configuration(tmp_path):
+    bad = tmp_path / "bad.toml"
+    bad.write_text("[native]\nstate_dir = 5\n")
+    for config, status in ((bad, "missing"), (tmp_path / "absent.toml", None)):
+        r = cove("doctor", "--json", env={"SANDBOX_CONFIG_PATH": str(config), "COVE_HOST": "unix:/nonexistent/s"})
+        (c,) = [c for c in json.loads(r.stdout)["checks"] if c["name"] == "configuration"]
+        assert status is None or (c["status"] == status and "state_dir" in c["detail"] and r.returncode == 1), c
+
+
 def test_doctor_without_a_daemon_program(tmp_path):
     """A cove that finds no coved: essential, and said so."""
     lone = tmp_path / "cove"
