@@ -2,13 +2,15 @@
  * What may take long at the end of a sandbox, on a thread of its own: deleting its files, and
  * closing descriptor numbers that must rest for a moment. Directories are moved to sandboxes/.trash
  * at once, so a killed daemon finds them there and nothing of them counts as a sandbox.
+ *
+ * The thread has the priority of all others: a lower one that is preempted with the file system's
+ * journal in hand makes every create wait (measured: creates took twice as long).
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -76,7 +78,6 @@ static int64_t close_rested(struct trash *t, bool all) {
 static void *run(void *arg) {
     struct trash *t = arg;
 
-    setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
     pthread_mutex_lock(&t->lock);
     while (!t->stop) {
         int64_t rest = close_rested(t, false);
