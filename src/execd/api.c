@@ -41,6 +41,8 @@ static const struct route routes[] = {
     {"DELETE", "/directories", handle_dirs_remove},
     {"GET", "/metrics", handle_metrics},
     {"GET", "/metrics/watch", handle_metrics_watch},
+    {"GET", "/v1/isolated/capabilities", handle_isolated_capabilities},
+    {"*", "/v1/isolated/{rest...}", handle_isolated},
     {NULL, NULL, NULL},
 };
 

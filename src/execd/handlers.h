@@ -23,7 +23,9 @@ HANDLER(handle_files_search); /* dirs.c */
 HANDLER(handle_dirs_make);
 HANDLER(handle_dirs_remove);
 HANDLER(handle_dirs_list);
-HANDLER(handle_files_upload);   /* upload.c */
-HANDLER(handle_files_download); /* download.c */
-HANDLER(handle_metrics);        /* metrics.c */
+HANDLER(handle_files_upload);          /* upload.c */
+HANDLER(handle_files_download);        /* download.c */
+HANDLER(handle_isolated_capabilities); /* isolated.c */
+HANDLER(handle_isolated);
+HANDLER(handle_metrics); /* metrics.c */
 HANDLER(handle_metrics_watch);
