@@ -28,6 +28,14 @@ def test_unknown_routes_are_404_json(agent):
     assert agent.get("/ping/").status == 200
 
 
+def test_isolated_sessions_are_refused_for_good(agent):
+    r = agent.get("/v1/isolated/capabilities")
+    assert r.status == 200 and r.json()["available"] is False and r.json()["hardening"]["init_mode"] == "subreaper"
+    for method, path in (("POST", "session"), ("GET", "sessions"), ("DELETE", "session/x"), ("GET", "session/x/files/info?path=/")):
+        r = agent.request(method, "/v1/isolated/" + path, body="{}" if method == "POST" else None)
+        assert (r.status, r.json()["code"]) == (501, "NOT_SUPPORTED")
+
+
 def test_event_shapes(agent):
     r = agent.run("echo out; echo err >&2")
     assert r.types[:2] == ["init", "ping"] and r.types[-1] == "execution_complete"
