@@ -28,6 +28,8 @@ int main(int argc, char **argv) {
     struct err err = {0};
     bool help = false;
     open_standard_fds();
+    if (argc > 1 && str_eq(argv[1], "--version"))
+        argv[1] = (char *)"version"; /* what people try first */
     int status, r = args_parse(argc, argv, &a, &help, &err);
     if (r < 0) {
         status = usage_failed(&a, &err);

@@ -98,6 +98,27 @@ TEST(exit_frames) {
     }
 }
 
+TEST(reasons_of_a_failed_start) {
+    static const struct {
+        const char *frame;
+        int code;
+    } cases[] = {
+        {"{\"errno\":\"ENOENT\",\"error\":\"x\"}", -ENOENT},
+        {"{\"errno\":\"EACCES\"}", -EACCES},
+        {"{\"errno\":\"ENOEXEC\"}", -EACCES},
+        {"{\"errno\":\"EISDIR\"}", -EACCES},
+        {"{\"errno\":\"EAGAIN\",\"error\":\"No such file\"}", -EIO},
+        {"{\"error\":\"fork/exec /x: No such file or directory\"}",
+         -ENOENT}, /* agents that do not name it */
+        {"{\"error\":\"Permission denied\"}", -EACCES},
+        {"{}", -EIO},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_json_ json_t *j = json_parse(cases[i].frame, strlen(cases[i].frame), NULL);
+        ASSERT_INT(start_error_code(j), cases[i].code);
+    }
+}
+
 TEST(modes_and_names) {
     ASSERT_INT(mode_to_digits(0755), 755);
     ASSERT_INT(mode_to_digits(04644), 644);
@@ -349,6 +370,25 @@ TEST(signals_timeouts_and_interrupts) {
     ASSERT_INT(e.code, 143);
     ASSERT_STR(e.signal, "SIGTERM");
     cove_exec_free(x);
+    teardown();
+}
+
+TEST(a_waiting_command_keeps_its_sandbox_alive) {
+    setup();
+    const char *argv[] = {"renew", NULL};
+    struct cove_exec_options o = COVE_EXEC_OPTIONS_INIT;
+    struct cove_exec *x;
+    struct cove_exit e;
+    int64_t us = 0;
+    o.argv = argv;
+    o.renew_s = 1; /* three times in the time it would live */
+    ASSERT_OK(cove_exec_start(client, "box-1", &o, &x, NULL));
+    int64_t t0 = clock_mono_ms();
+    ASSERT_OK(cove_exec_wait(x, 5000, &e, NULL));
+    ASSERT(clock_mono_ms() - t0 > 600);
+    cove_exec_free(x);
+    ASSERT_OK(cove_sandbox_renew(client, "box-1", 60, &us, NULL));
+    ASSERT_INT(us, 1767323045000000);
     teardown();
 }
 

@@ -19,7 +19,8 @@
 
 static char script[64]; /* first word of the last command */
 static struct buf uploaded = BUF_INIT(1 << 20);
-static unsigned requests;
+static struct ws *renewed; /* the command that ends with the third renewal */
+static unsigned renewals;
 
 static void respond(struct h1_req *r, int status, const char *body) {
     h1_respond(r, status, NULL, body, strlen(body));
@@ -129,6 +130,8 @@ static void agent_socket(struct h1_req *r) {
         output(c->ws, 1, "abc");
         ws_send(c->ws, WS_BINARY, "\3\0\0\0\0\0\0\0\1bcde", 13);
         text(c->ws, "{\"type\":\"exit\",\"exit_code\":0}");
+    } else if (str_eq(script, "renew")) {
+        renewed = c->ws;
     } else if (str_eq(script, "drop")) {
         output(c->ws, 1, "ab");
         ws_close(c->ws, 1001, "going away");
@@ -232,15 +235,23 @@ static void on_create(struct h1_req *r, const char *data, size_t len, void *ud) 
     h1_respond(r, 202, NULL, b.data, b.len);
 }
 
+static void on_renew(struct h1_req *r, const char *data, size_t len, void *ud) {
+    _cleanup_json_ json_t *j = json_parse(data, len, NULL);
+    respond(r, json_str(j, "expiresAt") ? 200 : 422, "{\"expiresAt\":\"2026-01-02T03:04:05Z\"}");
+    if (json_str(j, "expiresAt") && ++renewals == 3 && renewed)
+        text(renewed, "{\"type\":\"exit\",\"exit_code\":0}");
+}
+
 static void on_request(struct h1_req *r, void *ud) {
     const char *path = h1_req_path(r);
-    requests++;
     if (str_starts(path, "/v1/sandboxes/box-1/proxy/44772/"))
         agent(r, path + strlen("/v1/sandboxes/box-1/proxy/44772"));
     else if (str_eq(path, "/v1/sandboxes/box-1/endpoints/44772"))
         respond(r, 200,
                 "{\"endpoint\":\"elsewhere.example/"
                 "x\",\"headers\":{\"X-EXECD-ACCESS-TOKEN\":\"secret\"}}");
+    else if (str_eq(path, "/v1/sandboxes/box-1/renew-expiration"))
+        h1_req_collect(r, 65536, on_renew, NULL);
     else if (str_eq(path, "/v1/sandboxes") && str_eq(h1_req_method(r), "POST"))
         h1_req_collect(r, 65536, on_create, NULL);
     else if (str_eq(path, "/v1/sandboxes"))

@@ -724,6 +724,11 @@ def test_api_key_over_tcp(daemon):
 
 # ---- help, completion, doctor ----
 
+def test_version_both_ways():
+    for word in ("version", "--version"):
+        assert cove(word, env={"COVE_HOST": "unix:/nonexistent/s"}).stdout.startswith(b"cove ")
+
+
 def test_help_everywhere():
     overview = cove("--help").stdout.decode()
     for name in re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +", overview, re.M):
