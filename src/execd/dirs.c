@@ -154,8 +154,8 @@ static int run_list(struct filejob *j) {
     struct stat st;
     int r = find_root(j, &root);
 
-    if (r < 0)
-        return r;
+    if (r < 0 || !root)
+        return r < 0 ? r : -ENOMEM;
     if (!str_is_empty(depth_text) && str_to_u64(depth_text, &depth) < 0)
         return filejob_bad(j, ERR_BODY, "depth must be a number, at least 0");
     if (lstat(root, &st) < 0)
@@ -171,8 +171,8 @@ static int run_search(struct filejob *j) {
     _cleanup_free_ char *root = NULL;
     int r = find_root(j, &root);
 
-    if (r < 0)
-        return r;
+    if (r < 0 || !root)
+        return r < 0 ? r : -ENOMEM;
     if (access(root, F_OK) < 0)
         return err_sys(&j->err, -errno, "%s", root);
     r = glob_compile(str_is_empty(pattern) ? "**" : pattern, &g, &j->err);

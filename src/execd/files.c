@@ -87,8 +87,8 @@ static int move_one(struct filejob *j, const char *from, const char *to) {
 
     if (r == 0)
         r = filejob_path(j, to, &dest);
-    if (r < 0)
-        return r;
+    if (r < 0 || !src || !dest)
+        return r < 0 ? r : -ENOMEM;
     if (lstat(src, &st) < 0)
         return err_sys(&j->err, -errno, "%s", src);
     r = perm_make_parents(&none, dest, &j->err);

@@ -20,6 +20,7 @@
 static int cgroup_read(int root, const char *key, const char *file, char *ret, size_t size) {
     char path[CGROUP_KEY_MAX + 64];
 
+    ret[0] = 0;
     snprintf(path, sizeof path, "%s/%s", key, file);
     _cleanup_close_ int fd = openat(root, path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -34,6 +35,7 @@ static uint64_t field(const char *text, const char *name) {
     size_t n = strlen(name);
     for (const char *p = text; p; p = strchr(p, '\n')) {
         p += *p == '\n';
+        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): terminated text */
         if (strncmp(p, name, n) == 0 && p[n] == ' ')
             return strtoull(p + n + 1, NULL, 10);
     }

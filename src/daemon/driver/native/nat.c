@@ -541,8 +541,8 @@ int native_nat_attach(struct native *n, unsigned slot, int netns_fd, struct err 
         r = nat_new(n, &n->nat, err);
     a.t = n->nat;
     pthread_mutex_unlock(&n->nat_lock);
-    if (r < 0)
-        return r;
+    if (r < 0 || !a.t)
+        return r < 0 ? r : -ENOMEM;
     if (4 * (uint64_t)slot + 4 > (uint64_t)1 << (32 - a.t->prefix_len))
         return err_set(err, -ENOSPC, "the subnet for sandboxes is used up: configure a larger one");
     r = netns_run(netns_fd, before_eth0, NULL);
