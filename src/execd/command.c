@@ -165,7 +165,6 @@ static void finish(struct command *c, int wstatus, const struct err *start) {
     c->process = NULL;
     c->running = false;
     c->finished_us = clock_wall_us();
-    c->start_failed = start != NULL;
     c->exit_code = start ? 255 : process_exit_code(wstatus);
     process_status_text(wstatus, text, sizeof text);
     if (start || *text)

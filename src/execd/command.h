@@ -33,7 +33,7 @@ struct command {
     struct agent *agent;
     struct list node; /* in start order */
     char *content;    /* as submitted; argv as JSON */
-    bool background, running, timed_out, interrupted, kill_sent, start_failed;
+    bool background, running, timed_out, interrupted, kill_sent;
     int exit_code; /* when finished */
     char *error;   /* when finished and not 0, else NULL */
     int64_t started_us, finished_us, timeout_ms;

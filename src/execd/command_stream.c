@@ -24,8 +24,6 @@
 #define CR_WAIT_MS 5
 #define BATCH ((size_t)64 << 10)
 
-struct stream;
-
 struct side { /* stdout or stderr */
     struct stream *stream;
     const char *name;

@@ -12,7 +12,6 @@
 #include "base/str.h"
 
 struct process;
-struct killset;
 
 struct process_ops {
     /*
