@@ -79,33 +79,38 @@ static long content_length(const char *head, const char *end) {
     return -1;
 }
 
-/* Reads one answer: its status, and the body as the end of the buffer. */
+int agent_answer_parse(const char *data, size_t len, bool at_end, size_t *ret_body) {
+    const char *end = len ? strstr(data, "\r\n\r\n") : NULL;
+    unsigned status;
+
+    if (!end)
+        return at_end ? -ECONNRESET : 0;
+    size_t body = (size_t)(end + 4 - data);
+    long want = content_length(data, end);
+    if (!at_end && (want < 0 || len - body < (size_t)want))
+        return 0;
+    if (sscanf(data, "HTTP/1.%*1[0-9] %3u", &status) != 1 || status < 100)
+        return -EPROTO;
+    *ret_body = body;
+    return (int)status;
+}
+
+/* Reads one answer: its status, and where the body begins in the buffer. */
 static int read_answer(const struct agent_call *c, int s, int64_t deadline_ms, struct buf *in,
                        size_t *ret_body) {
     char chunk[8192];
 
     for (;;) {
-        char *end = in->data ? strstr(in->data, "\r\n\r\n") : NULL;
-        if (end) {
-            long want = content_length(in->data, end);
-            *ret_body = (size_t)(end + 4 - in->data);
-            if (want >= 0 && in->len - *ret_body >= (size_t)want)
-                break;
-        }
         ssize_t n = recv(s, chunk, sizeof chunk, 0);
-        if (n == 0) {
-            if (!end)
-                return -ECONNRESET;
-            break;
-        }
         int r = n > 0             ? buf_append(in, chunk, (size_t)n)
+                : n == 0          ? 0
                 : errno == EAGAIN ? wait_for(c, s, POLLIN, deadline_ms)
                                   : -errno;
-        if (r < 0)
+        if (r == 0 && n >= 0)
+            r = agent_answer_parse(in->data, in->len, n == 0, ret_body);
+        if (r != 0)
             return r;
     }
-    unsigned status;
-    return sscanf(in->data, "HTTP/1.%*1d %3u", &status) == 1 ? (int)status : -EPROTO;
 }
 
 static int exchange(const struct agent_call *c, const struct buf *request, struct buf *in,

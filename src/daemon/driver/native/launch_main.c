@@ -55,6 +55,7 @@ struct job {
 };
 
 struct launcher {
+    pid_t self;
     int control, signals, epoll, runtime;
     const char *runtime_path;
     dev_t runtime_dev; /* what the sealed copy was made of */
@@ -211,6 +212,8 @@ static _noreturn_ void child_main(struct launcher *l, struct job *j, struct laun
     int own[] = {l->runtime, j->text, park_sock};
 
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* cleared when the runtime forks: sandboxes outlive us */
+    if (getppid() != l->self)
+        _exit(1);
     close_others(q, own, park_sock < 0 ? 2 : 3);
     if (!launch_child_enter(q, born_in_box, j->report))
         _exit(1);
@@ -472,6 +475,7 @@ static int setup(struct launcher *l, const char *cgroup2_path) {
 
     list_init(&l->jobs);
     l->runtime = -1;
+    l->self = getpid();
     l->next_parked = clock_mono_us(); /* numbers of an earlier cove-launch must not match */
     sigemptyset(&chld);
     sigaddset(&chld, SIGCHLD);
@@ -516,6 +520,9 @@ int main(int argc, char **argv) {
         for (int i = 0; i < n; i++) {
             if (ev[i].data.fd == l.signals)
                 on_children(&l);
+            else if (ev[i].events & EPOLLHUP)
+                running =
+                    false; /* what a dead driver still asked for must not be started any more */
             else
                 running = on_control(&l);
         }
