@@ -121,7 +121,8 @@ char *buf_take(struct buf *b, size_t *ret_len) {
     return p;
 }
 
-/* What must not stand raw inside a JSON line: controls, quote, backslash, DEL-free; and Unicode line boundaries. */
+/* What must not stand raw inside a JSON line: controls, quote, backslash, DEL-free; and Unicode
+ * line boundaries. */
 static int json_escape_one(struct buf *b, const char *s, int n) {
     unsigned char c = (unsigned char)s[0];
 

@@ -1,7 +1,8 @@
 /*
- * A growing byte buffer with a maximum. `data` is NUL-terminated whenever it is not NULL, `len` does
- * not count that NUL. Appends fail with -ENOBUFS past `max` and -ENOMEM; a failed append changes
- * nothing, and sets `failed`, so a run of appends may be checked once at its end with buf_ok().
+ * A growing byte buffer with a maximum. `data` is NUL-terminated whenever it is not NULL, `len`
+ * does not count that NUL. Appends fail with -ENOBUFS past `max` and -ENOMEM; a failed append
+ * changes nothing, and sets `failed`, so a run of appends may be checked once at its end with
+ * buf_ok().
  */
 #pragma once
 
@@ -35,10 +36,11 @@ void buf_clear(struct buf *b);
 static inline bool buf_ok(const struct buf *b) {
     return !b->failed;
 }
-/* Gives the memory away (caller frees); "" is allocated for an empty buffer. NULL on -ENOMEM or failed. */
+/* Gives the memory away (caller frees); "" is allocated for an empty buffer. NULL on -ENOMEM or
+ * failed. */
 char *buf_take(struct buf *b, size_t *ret_len);
 /*
- * Appends `s` as a quoted JSON string: invalid UTF-8 bytes become U+FFFD, control characters and every
- * Unicode line boundary (U+0085, U+2028, U+2029, VT, FF, FS..US) are escaped (execd.md 1.5).
+ * Appends `s` as a quoted JSON string: invalid UTF-8 bytes become U+FFFD, control characters and
+ * every Unicode line boundary (U+0085, U+2028, U+2029, VT, FF, FS..US) are escaped (execd.md 1.5).
  */
 int buf_json_str(struct buf *b, const char *s, size_t len);

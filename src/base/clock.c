@@ -36,8 +36,8 @@ void rfc3339_format(int64_t wall_us, char ret[RFC3339_SIZE]) {
     }
     t = (time_t)sec;
     gmtime_r(&t, &tm);
-    int n = snprintf(ret, RFC3339_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
-                     tm.tm_hour, tm.tm_min, tm.tm_sec);
+    int n = snprintf(ret, RFC3339_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d", tm.tm_year + 1900,
+                     tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
     if (n < 0 || n >= RFC3339_SIZE)
         return;
     if (us)
@@ -93,8 +93,8 @@ int rfc3339_parse(const char *s, int64_t *ret) {
     struct tm tm = {0};
     int year, mon, us = 0, off;
 
-    if (!s || digits(&s, 4, &year) < 0 || expect(&s, '-') < 0 || digits(&s, 2, &mon) < 0 || expect(&s, '-') < 0 ||
-        digits(&s, 2, &tm.tm_mday) < 0)
+    if (!s || digits(&s, 4, &year) < 0 || expect(&s, '-') < 0 || digits(&s, 2, &mon) < 0 ||
+        expect(&s, '-') < 0 || digits(&s, 2, &tm.tm_mday) < 0)
         return -EINVAL;
     if (*s != 'T' && *s != 't' && *s != ' ')
         return -EINVAL;
@@ -117,8 +117,9 @@ int rfc3339_parse(const char *s, int64_t *ret) {
         return -EINVAL;
     static const int month_days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-    if (mon < 1 || mon > 12 || tm.tm_mday < 1 || tm.tm_mday > month_days[mon - 1] + (mon == 2 && leap) ||
-        tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60)
+    if (mon < 1 || mon > 12 || tm.tm_mday < 1 ||
+        tm.tm_mday > month_days[mon - 1] + (mon == 2 && leap) || tm.tm_hour > 23 ||
+        tm.tm_min > 59 || tm.tm_sec > 60)
         return -EINVAL;
     tm.tm_year = year - 1900;
     tm.tm_mon = mon - 1;

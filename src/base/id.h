@@ -4,5 +4,5 @@
 #include "base/macros.h"
 
 void random_bytes(void *ret, size_t len);
-void id_hex32(char ret[33]);  /* 32 lower-case hex digits: a UUIDv4 without dashes */
-void id_uuid(char ret[37]);   /* dashed UUIDv4 */
+void id_hex32(char ret[33]); /* 32 lower-case hex digits: a UUIDv4 without dashes */
+void id_uuid(char ret[37]);  /* dashed UUIDv4 */

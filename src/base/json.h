@@ -1,4 +1,5 @@
-/* Helpers over jansson: strict parsing with positions in errors, lookups with types, output into a buf. */
+/* Helpers over jansson: strict parsing with positions in errors, lookups with types, output into a
+ * buf. */
 #pragma once
 
 #include <jansson.h>
@@ -8,7 +9,8 @@
 
 #define _cleanup_json_ _cleanup_(json_decrefp) /* json_decrefp is jansson's own */
 
-/* Strict UTF-8 JSON, duplicate keys refused, NUL in strings refused, depth <= 64. Any value type. */
+/* Strict UTF-8 JSON, duplicate keys refused, NUL in strings refused, depth <= 64. Any value type.
+ */
 json_t *json_parse(const char *data, size_t len, struct err *err);
 /* Same, but only the first value is read: bytes after it are ignored (execd.md 1.4). */
 json_t *json_parse_first(const char *data, size_t len, struct err *err);

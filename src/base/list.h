@@ -30,5 +30,6 @@ static inline void list_remove(struct list *node) { /* harmless when already unl
 #define list_entry(ptr, type, member) container_of(ptr, type, member)
 #define list_foreach(it, head) for (struct list *it = (head)->next; it != (head); it = it->next)
 /* The body may remove `it`. */
-#define list_foreach_safe(it, head) \
-    for (struct list *it = (head)->next, *it##_next = it->next; it != (head); it = it##_next, it##_next = it->next)
+#define list_foreach_safe(it, head)                                           \
+    for (struct list *it = (head)->next, *it##_next = it->next; it != (head); \
+         it = it##_next, it##_next = it->next)

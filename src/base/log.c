@@ -41,12 +41,14 @@ static bool is_plain(const char *s) {
     if (!*s)
         return false;
     for (; *s; s++)
-        if ((unsigned char)*s <= ' ' || *s == '"' || *s == '=' || *s == '\\' || (unsigned char)*s >= 0x7f)
+        if ((unsigned char)*s <= ' ' || *s == '"' || *s == '=' || *s == '\\' ||
+            (unsigned char)*s >= 0x7f)
             return false;
     return true;
 }
 
-static void put_text(struct buf *b, enum log_level level, const char *msg, const struct log_field *f) {
+static void put_text(struct buf *b, enum log_level level, const char *msg,
+                     const struct log_field *f) {
     char ts[RFC3339_SIZE];
     rfc3339_format(clock_wall_us(), ts);
     buf_printf(b, "%s %-5s %s: %s", ts, level_names[level], program_name, msg);
@@ -62,10 +64,12 @@ static void put_text(struct buf *b, enum log_level level, const char *msg, const
     }
 }
 
-static void put_json(struct buf *b, enum log_level level, const char *msg, const struct log_field *f) {
+static void put_json(struct buf *b, enum log_level level, const char *msg,
+                     const struct log_field *f) {
     char ts[RFC3339_SIZE];
     rfc3339_format(clock_wall_us(), ts);
-    buf_printf(b, "{\"ts\":\"%s\",\"level\":\"%s\",\"program\":\"%s\",\"msg\":", ts, level_names[level], program_name);
+    buf_printf(b, "{\"ts\":\"%s\",\"level\":\"%s\",\"program\":\"%s\",\"msg\":", ts,
+               level_names[level], program_name);
     buf_json_str(b, msg, strlen(msg));
     for (; f->key; f++) {
         buf_printf(b, ",\"%s\":", f->key);

@@ -1,6 +1,7 @@
 /*
- * Structured logging, to stderr. Text for people, JSON lines by option. Thread-safe; one write(2) per
- * line. Values are never secrets: callers leave tokens and bodies out. Library code stays at debug.
+ * Structured logging, to stderr. Text for people, JSON lines by option. Thread-safe; one write(2)
+ * per line. Values are never secrets: callers leave tokens and bodies out. Library code stays at
+ * debug.
  *
  *   log_info("listening", LOG_STR("addr", addr), LOG_INT("port", port));
  *   log_error("create failed", LOG_REQ(request_id), LOG_ERR(&err));
@@ -25,13 +26,14 @@ struct log_field {
 
 void log_setup(enum log_level max_level, bool json, const char *program);
 bool log_is_on(enum log_level level);
-int log_level_parse(const char *name, enum log_level *ret); /* error, warn(ing), info, debug; any case */
+int log_level_parse(const char *name,
+                    enum log_level *ret); /* error, warn(ing), info, debug; any case */
 void log_write(enum log_level level, const char *msg, const struct log_field *fields);
 
 #define log_at(level, msg, ...)                                                             \
     do {                                                                                    \
         if (log_is_on(level))                                                               \
-            log_write(level, msg, (const struct log_field[]){{0}, ##__VA_ARGS__, {0}} + 1);  \
+            log_write(level, msg, (const struct log_field[]){{0}, ##__VA_ARGS__, {0}} + 1); \
     } while (0)
 #define log_error(msg, ...) log_at(LOG_ERROR, msg, ##__VA_ARGS__)
 #define log_warn(msg, ...) log_at(LOG_WARN, msg, ##__VA_ARGS__)

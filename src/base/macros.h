@@ -16,7 +16,8 @@
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
-/* the system's own (sys/param.h, which uv.h brings in) are the same: whichever comes second must not clash */
+/* the system's own (sys/param.h, which uv.h brings in) are the same: whichever comes second must
+ * not clash */
 #undef MIN
 #undef MAX
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -29,11 +30,11 @@
         (p) = NULL;                \
         take_;                     \
     })
-#define TAKE_FD(fd)        \
-    ({                     \
-        int take_ = (fd);  \
-        (fd) = -1;         \
-        take_;             \
+#define TAKE_FD(fd)       \
+    ({                    \
+        int take_ = (fd); \
+        (fd) = -1;        \
+        take_;            \
     })
 
 /* Closes a descriptor and keeps errno; always returns -1. Negative descriptors are ignored. */
@@ -49,8 +50,8 @@ static inline void freep(void *p) {
 #define _cleanup_free_ _cleanup_(freep)
 
 /* Defines NAMEp() for use with _cleanup_: calls NAME() on the variable. */
-#define DEFINE_CLEANUP(type, name)             \
-    static inline void name##p(type **p) {     \
-        if (*p)                                \
-            name(*p);                          \
+#define DEFINE_CLEANUP(type, name)         \
+    static inline void name##p(type **p) { \
+        if (*p)                            \
+            name(*p);                      \
     }

@@ -1,6 +1,6 @@
 /*
- * Hash map with insertion order (see map.h): a dense array of entries plus an open-addressing index of
- * positions. Removed entries leave a hole (key NULL) until the next rebuild.
+ * Hash map with insertion order (see map.h): a dense array of entries plus an open-addressing index
+ * of positions. Removed entries leave a hole (key NULL) until the next rebuild.
  */
 #include "base/map.h"
 
@@ -31,12 +31,12 @@ static void sip_init(void) {
 }
 
 #define ROTL(x, b) ((x) << (b) | (x) >> (64 - (b)))
-#define SIPROUND                                                                        \
-    do {                                                                                \
-        v0 += v1, v1 = ROTL(v1, 13), v1 ^= v0, v0 = ROTL(v0, 32);                       \
-        v2 += v3, v3 = ROTL(v3, 16), v3 ^= v2;                                          \
-        v0 += v3, v3 = ROTL(v3, 21), v3 ^= v0;                                          \
-        v2 += v1, v1 = ROTL(v1, 17), v1 ^= v2, v2 = ROTL(v2, 32);                       \
+#define SIPROUND                                                  \
+    do {                                                          \
+        v0 += v1, v1 = ROTL(v1, 13), v1 ^= v0, v0 = ROTL(v0, 32); \
+        v2 += v3, v3 = ROTL(v3, 16), v3 ^= v2;                    \
+        v0 += v3, v3 = ROTL(v3, 21), v3 ^= v0;                    \
+        v2 += v1, v1 = ROTL(v1, 17), v1 ^= v2, v2 = ROTL(v2, 32); \
     } while (0)
 
 /* SipHash-1-3 */

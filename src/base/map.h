@@ -8,7 +8,7 @@
 
 struct map;
 
-struct map *map_new(void); /* NULL on -ENOMEM */
+struct map *map_new(void);           /* NULL on -ENOMEM */
 struct map *map_free(struct map *m); /* values are not touched; returns NULL */
 DEFINE_CLEANUP(struct map, map_free)
 
@@ -18,5 +18,6 @@ bool map_has(const struct map *m, const char *key);
 int map_set(struct map *m, const char *key, void *value, void **ret_old);
 void *map_remove(struct map *m, const char *key); /* the removed value or NULL */
 size_t map_size(const struct map *m);
-/* for (size_t i = 0; map_next(m, &i, &key, &value);) ; removing the current entry inside is allowed. */
+/* for (size_t i = 0; map_next(m, &i, &key, &value);) ; removing the current entry inside is
+ * allowed. */
 bool map_next(const struct map *m, size_t *cursor, const char **ret_key, void **ret_value);

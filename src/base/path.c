@@ -47,7 +47,8 @@ int path_open_in_root(int rootfd, const char *path, int flags, mode_t mode) {
 }
 
 int path_open_no_links(int dirfd, const char *path, int flags) {
-    return open2(dirfd, path, flags, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+    return open2(dirfd, path, flags, 0,
+                 RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
 }
 
 char *path_clean(const char *path) {
@@ -203,7 +204,8 @@ int path_read_file_at(int dirfd, const char *path, size_t max, char **ret, size_
     return *ret ? 0 : -ENOMEM;
 }
 
-int path_write_file_at(int dirfd, const char *path, const void *data, size_t len, mode_t mode, bool durable) {
+int path_write_file_at(int dirfd, const char *path, const void *data, size_t len, mode_t mode,
+                       bool durable) {
     const char *base = path_base(path);
     _cleanup_free_ char *dir = str_ndup(path, (size_t)(base - path)), *tmp = NULL;
     _cleanup_close_ int parent = -1, fd = -1;

@@ -1,6 +1,6 @@
 /*
- * Child processes (see spawn.h). fork + exec with an error pipe; everything the child does between the
- * two is async-signal-safe, so a threaded daemon may call it.
+ * Child processes (see spawn.h). fork + exec with an error pipe; everything the child does between
+ * the two is async-signal-safe, so a threaded daemon may call it.
  */
 #include "base/spawn.h"
 
@@ -28,7 +28,8 @@ static void reset_signals(void) {
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Puts fds[i] at position i. First all are moved out of the way, so no assignment overwrites a later source. */
+/* Puts fds[i] at position i. First all are moved out of the way, so no assignment overwrites a
+ * later source. */
 static int place_fds(int *fds, size_t n) {
     for (size_t i = 0; i < n; i++) {
         fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 64);
@@ -164,24 +165,28 @@ static void collect_read(struct collect *c) {
 }
 
 static void feed_input(int *fd, const char **input) {
-    size_t left = strlen(*input);
+    size_t left = *input ? strlen(*input) : 0;
     ssize_t n = left ? write(*fd, *input, left) : 0;
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
     if (n > 0)
         *input += n;
-    if (n < 0 || !**input)
+    if (n < 0 || left == 0 || !**input)
         *fd = fd_close(*fd);
 }
 
-/* Polls until the child ended and both outputs are at their end (or the child ended and nothing is readable). */
+/* Polls until the child ended and both outputs are at their end (or the child ended and nothing is
+ * readable). */
 static int run_loop(int pidfd, int *in_fd, const char *input, struct collect c[2], int timeout_ms) {
     int64_t deadline = clock_mono_ms() + timeout_ms;
     bool ended = false;
 
     while (!ended || c[0].fd >= 0 || c[1].fd >= 0) {
-        struct pollfd p[4] = {{ended ? -1 : pidfd, POLLIN, 0}, {c[0].fd, POLLIN, 0}, {c[1].fd, POLLIN, 0}, {*in_fd, POLLOUT, 0}};
+        struct pollfd p[4] = {{ended ? -1 : pidfd, POLLIN, 0},
+                              {c[0].fd, POLLIN, 0},
+                              {c[1].fd, POLLIN, 0},
+                              {*in_fd, POLLOUT, 0}};
         int wait = -1;
         if (ended)
             wait = 0;
@@ -206,15 +211,17 @@ static int run_loop(int pidfd, int *in_fd, const char *input, struct collect c[2
     return 0;
 }
 
-int spawn_run(const char *const *argv, const char *input, size_t max_out, int timeout_ms, struct spawn_result *ret,
-              struct err *err) {
+int spawn_run(const char *const *argv, const char *input, size_t max_out, int timeout_ms,
+              struct spawn_result *ret, struct err *err) {
     struct spawn_opts o = SPAWN_OPTS_INIT;
-    struct collect c[2] = {{-1, BUF_INIT(max_out ? max_out : 1), false}, {-1, BUF_INIT(4096), true}};
+    struct collect c[2] = {{-1, BUF_INIT(max_out ? max_out : 1), false},
+                           {-1, BUF_INIT(4096), true}};
     int out[2] = {-1, -1}, errp[2] = {-1, -1}, in[2] = {-1, -1}, pidfd = -1, st = 0, r;
     pid_t pid = -1;
 
     *ret = (struct spawn_result){0};
-    if (pipe2(out, O_CLOEXEC) < 0 || pipe2(errp, O_CLOEXEC) < 0 || (input && pipe2(in, O_CLOEXEC) < 0)) {
+    if (pipe2(out, O_CLOEXEC) < 0 || pipe2(errp, O_CLOEXEC) < 0 ||
+        (input && pipe2(in, O_CLOEXEC) < 0)) {
         r = err_sys(err, -errno, "pipe");
         goto out;
     }

@@ -55,7 +55,8 @@ int str_to_u64n(const char *s, size_t len, uint64_t *ret) {
     for (size_t i = 0; i < len; i++) {
         if (s[i] < '0' || s[i] > '9')
             return -EINVAL;
-        if (__builtin_mul_overflow(v, (uint64_t)10, &v) || __builtin_add_overflow(v, (uint64_t)(s[i] - '0'), &v))
+        if (__builtin_mul_overflow(v, (uint64_t)10, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(s[i] - '0'), &v))
             return -ERANGE;
     }
     *ret = v;
@@ -281,7 +282,8 @@ char *base64_encode(const void *data, size_t len) {
         return NULL;
     for (size_t i = 0; i < len; i += 3) {
         size_t n = MIN(len - i, (size_t)3);
-        uint32_t v = (uint32_t)p[i] << 16 | (n > 1 ? (uint32_t)p[i + 1] << 8 : 0) | (n > 2 ? p[i + 2] : 0);
+        uint32_t v =
+            (uint32_t)p[i] << 16 | (n > 1 ? (uint32_t)p[i + 1] << 8 : 0) | (n > 2 ? p[i + 2] : 0);
         s[o++] = b64[v >> 18];
         s[o++] = b64[v >> 12 & 63];
         s[o++] = n > 1 ? b64[v >> 6 & 63] : '=';

@@ -35,7 +35,8 @@ static void check_json(const char *in, size_t len, const char *want) {
 TEST(json_strings) {
     check_json("a\"\\\n\r\t", 6, "\"a\\\"\\\\\\n\\r\\t\"");
     check_json("\0\x0b\x0c\x1f", 4, "\"\\u0000\\u000b\\u000c\\u001f\"");
-    check_json("\xc2\x85\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa", 11, "\"\\u0085\\u2028\\u2029\xe2\x80\xaa\"");
+    check_json("\xc2\x85\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa", 11,
+               "\"\\u0085\\u2028\\u2029\xe2\x80\xaa\"");
     check_json("\xff\xc3", 2, "\"\xef\xbf\xbd\xef\xbf\xbd\"");
     check_json("h\xc3\xa9\xf0\x9f\x98\x80", 7, "\"h\xc3\xa9\xf0\x9f\x98\x80\"");
     check_json("", 0, "\"\"");

@@ -19,7 +19,8 @@ TEST(collects_output_and_status) {
 
 TEST(limits_output_but_drains_it) {
     struct spawn_result r;
-    const char *const argv[] = {"sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x; echo end >&2", NULL};
+    const char *const argv[] = {"sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x; echo end >&2",
+                                NULL};
     ASSERT_OK(spawn_run(argv, NULL, 10, 10000, &r, NULL));
     ASSERT_INT(r.out_len, 10);
     ASSERT_STR(r.errs, "end\n");

@@ -9,7 +9,8 @@ TEST(compare) {
     ASSERT(str_eq(NULL, NULL) && !str_eq("", NULL) && str_eq("a", "a"));
     ASSERT(str_ieq("Content-TYPE", "content-type") && !str_ieq("a", "ab"));
     ASSERT(str_eq_const_time("secret", "secret"));
-    ASSERT(!str_eq_const_time("secret", "secreT") && !str_eq_const_time("a", "") && !str_eq_const_time("", "a"));
+    ASSERT(!str_eq_const_time("secret", "secreT") && !str_eq_const_time("a", "") &&
+           !str_eq_const_time("", "a"));
     ASSERT(!str_eq_const_time("aa", "a") && !str_eq_const_time(NULL, NULL));
 }
 

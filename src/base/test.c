@@ -66,7 +66,8 @@ static _noreturn_ void run_child(const struct test_case *t) {
     int before = count_fds();
     t->fn();
     if (count_fds() > before) {
-        printf("# %s:%d: %s leaves %d descriptors open\n", t->file, t->line, t->name, count_fds() - before);
+        printf("# %s:%d: %s leaves %d descriptors open\n", t->file, t->line, t->name,
+               count_fds() - before);
         fflush(NULL);
         _exit(EXIT_LEAK);
     }
@@ -91,7 +92,8 @@ static bool run_one(const struct test_case *t, int number) {
     bool skip = WIFEXITED(st) && WEXITSTATUS(st) == EXIT_SKIP;
     bool ok = WIFEXITED(st) && WEXITSTATUS(st) == 0;
     if (WIFSIGNALED(st))
-        printf("# %s: %s\n", t->name, WTERMSIG(st) == SIGALRM ? "time limit" : strsignal(WTERMSIG(st)));
+        printf("# %s: %s\n", t->name,
+               WTERMSIG(st) == SIGALRM ? "time limit" : strsignal(WTERMSIG(st)));
     printf("%sok %d - %s%s\n", ok || skip ? "" : "not ", number, t->name, skip ? " # SKIP" : "");
     return ok || skip;
 }

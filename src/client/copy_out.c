@@ -100,6 +100,7 @@ static int out_tree(struct transfer *t, const char *path, int dirfd, const char 
     }
     if (r < 0)
         return r;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): every caller has a name */
     bool made = mkdirat(dirfd, name, 0700) == 0;
     if (!made && errno != EEXIST)
         return cerr_sys(err, -errno, "cannot make the directory %s", name);

@@ -1,7 +1,8 @@
 /*
  * loadgen: a small HTTP/1.1 load generator for `make bench`, on loopback only. One epoll loop, C
- * keep-alive connections, one request in flight on each, N requests in all; answers are read to their
- * end (Content-Length or the last chunk). Prints one JSON line: latencies in microseconds and the rate.
+ * keep-alive connections, one request in flight on each, N requests in all; answers are read to
+ * their end (Content-Length or the last chunk). Prints one JSON line: latencies in microseconds and
+ * the rate.
  *
  *   loadgen [-c C] [-n N] [-X METHOD] [-d BODY] [-H 'Name: value']... ADDRESS PORT PATH
  */
@@ -40,7 +41,8 @@ static int connect_to(const char *addr, uint16_t port) {
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(port)};
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || inet_pton(AF_INET, addr, &sa.sin_addr) != 1 ||
-        (ntohl(sa.sin_addr.s_addr) >> 24) != 127 || connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0) {
+        (ntohl(sa.sin_addr.s_addr) >> 24) != 127 ||
+        connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0) {
         perror("loadgen: connect (loopback addresses only)");
         exit(1);
     }
@@ -67,7 +69,8 @@ static bool send_next(struct conn *c) {
     return true;
 }
 
-/* The body ends with "\r\n0\r\n\r\n" (or is just "0\r\n\r\n"): enough for servers without trailers. */
+/* The body ends with "\r\n0\r\n\r\n" (or is just "0\r\n\r\n"): enough for servers without trailers.
+ */
 static bool chunks_end(struct conn *c, const char *p, size_t n) {
     static const char mark[] = "\r\n0\r\n\r\n";
     for (size_t i = 0; i < n; i++) {
@@ -169,11 +172,14 @@ int main(int argc, char **argv) {
         else
             return 2;
     }
-    if (argc - optind != 3 || str_to_u64(argv[optind + 1], &port) < 0 || n_conns < 1 || n_conns > 1000)
+    if (argc - optind != 3 || str_to_u64(argv[optind + 1], &port) < 0 || n_conns < 1 ||
+        n_conns > 1000)
         return 2;
-    buf_printf(&request, "%s %s HTTP/1.1\r\nHost: %s\r\n%s", method, argv[optind + 2], argv[optind], extra.data ? extra.data : "");
+    buf_printf(&request, "%s %s HTTP/1.1\r\nHost: %s\r\n%s", method, argv[optind + 2], argv[optind],
+               extra.data ? extra.data : "");
     if (body)
-        buf_printf(&request, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
+        buf_printf(&request, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+                   strlen(body));
     buf_printf(&request, "\r\n%s", body ? body : "");
     struct conn *conns = calloc(n_conns, sizeof *conns);
     latency = calloc(wanted + 1, sizeof *latency);
@@ -185,8 +191,9 @@ int main(int argc, char **argv) {
     run(conns, n_conns);
     double seconds = (double)(clock_mono_us() - t) / 1e6;
     qsort(latency, done, sizeof *latency, by_value);
-    printf("{\"n\":%llu,\"failed\":%llu,\"rate\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f}\n", (unsigned long long)done,
-           (unsigned long long)failed, (double)done / seconds, latency[done / 2], latency[done * 9 / 10], latency[done * 99 / 100]);
+    printf("{\"n\":%llu,\"failed\":%llu,\"rate\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f}\n",
+           (unsigned long long)done, (unsigned long long)failed, (double)done / seconds,
+           latency[done / 2], latency[done * 9 / 10], latency[done * 99 / 100]);
     for (size_t i = 0; i < n_conns; i++)
         close(conns[i].fd);
     free(conns);

@@ -1,9 +1,10 @@
 /*
- * reference: what `make bench` divides by, measured in the same run and with the same care. Prints one JSON line.
+ * reference: what `make bench` divides by, measured in the same run and with the same care. Prints
+ * one JSON line.
  *
  *   reference spawn N -- CMD...          posix_spawn + wait of CMD
- *   reference crun N BUNDLE              `crun run` of BUNDLE to its end, in a private mount namespace where crun
- *                                        sees one cgroup layout it accepts (v2 as it is; v1 hierarchies without the
+ *   reference crun N BUNDLE              `crun run` of BUNDLE to its end, in a private mount
+ * namespace where crun sees one cgroup layout it accepts (v2 as it is; v1 hierarchies without the
  *                                        unified mount on hybrid hosts)
  */
 #include <errno.h>
@@ -35,7 +36,8 @@ static _noreturn_ void fail(const char *what) {
 
 /* Covers /sys/fs/cgroup with the v1 hierarchies alone. */
 static void hide_unified(void) {
-    static const char *const names[] = {"memory", "pids", "cpu", "cpuacct", "cpuset", "devices", "freezer", "blkio", "systemd"};
+    static const char *const names[] = {"memory",  "pids",    "cpu",   "cpuacct", "cpuset",
+                                        "devices", "freezer", "blkio", "systemd"};
     int fd[ARRAY_SIZE(names)];
     char path[100];
 
@@ -43,13 +45,15 @@ static void hide_unified(void) {
         snprintf(path, sizeof path, "/sys/fs/cgroup/%s", names[i]);
         fd[i] = (int)syscall(SYS_open_tree, AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     }
-    if (mount("cgroup", "/sys/fs/cgroup", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755") < 0)
+    if (mount("cgroup", "/sys/fs/cgroup", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755") <
+        0)
         fail("tmpfs on /sys/fs/cgroup");
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         if (fd[i] < 0)
             continue;
         snprintf(path, sizeof path, "/sys/fs/cgroup/%s", names[i]);
-        if (mkdir(path, 0755) < 0 || syscall(SYS_move_mount, fd[i], "", AT_FDCWD, path, 4 /* F_EMPTY_PATH */) < 0)
+        if (mkdir(path, 0755) < 0 ||
+            syscall(SYS_move_mount, fd[i], "", AT_FDCWD, path, 4 /* F_EMPTY_PATH */) < 0)
             fail(path);
     }
 }
@@ -103,7 +107,8 @@ int main(int argc, char **argv) {
         v[i] = (double)(clock_mono_us() - t);
     }
     qsort(v, n, sizeof *v, by_value);
-    printf("{\"n\":%llu,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f}\n", (unsigned long long)n, v[n / 2], v[n * 9 / 10], v[n * 99 / 100]);
+    printf("{\"n\":%llu,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f}\n", (unsigned long long)n, v[n / 2],
+           v[n * 9 / 10], v[n * 99 / 100]);
     free(v);
     return 0;
 }
