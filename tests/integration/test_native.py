@@ -511,3 +511,28 @@ def test_a_dropping_forward_policy_gets_an_exception():
         d.close()
     finally:
         subprocess.run(["ip", "netns", "del", ns], check=True)
+
+
+def test_three_hundred_at_rest():
+    """All answer, each costs little, and this machine's mount table does not grow."""
+    def used():
+        m = {line.split(":")[0]: int(line.split()[1]) for line in pathlib.Path("/proc/meminfo").read_text().splitlines()}
+        return m["MemTotal"] - m["MemFree"] - m["Buffers"] - m["Cached"] - m["SReclaimable"]
+
+    if os.environ.get("COVE_TEST_VM"):
+        pytest.skip("cannot: the emulated machine is too small")
+    d = Driver().start().import_busybox()
+    try:
+        traces = Traces(d)
+        mounts, before = pathlib.Path("/proc/self/mountinfo").read_text().count("\n"), used()
+        for i in range(300):
+            d.create(f"rest-{i}")
+        each = (used() - before) / 300
+        assert all(d.http(f"rest-{i}", "GET", "/ping")[0] == 200 for i in range(300))
+        assert pathlib.Path("/proc/self/mountinfo").read_text().count("\n") <= mounts
+        assert each < 3072, f"{each} KiB per sandbox"  # other processes of the machine count as well
+        for i in range(300):
+            d.remove(f"rest-{i}")
+        traces.wait_none(20)
+    finally:
+        d.close()
