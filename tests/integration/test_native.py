@@ -437,6 +437,21 @@ class TestWarm:
         assert "eth0" in warm.out("warm-name-is-cut", "ls /sys/class/net")
         warm.remove("warm-name-is-cut")
 
+    def test_volumes_are_attached_when_it_is_taken(self, warm):
+        self.wait_ready(warm)
+        src = warm.dir / "warm-vol"
+        src.mkdir()
+        (src / "file").write_text("from outside\n")
+        t = warm.create("warm-vol", mounts=[{"source": str(src), "target": "/data/in"}, {"source": str(src / "file"), "target": "/one", "readOnly": True}])
+        assert "adopt" in t["steps"]
+        assert warm.out("warm-vol", "cat /data/in/file /one; stat -c %u /data/in/file; echo x > /data/in/made") == "from outside\nfrom outside\n0\n"
+        assert (src / "made").stat().st_uid == 0
+        assert warm.run("warm-vol", "echo x > /one")[2] != 0
+        flags = warm.out("warm-vol", "grep -E ' /data/in | /one ' /proc/self/mountinfo").splitlines()
+        assert len(flags) == 2 and all("nosuid" in f and "nodev" in f for f in flags), flags
+        assert str(src) not in pathlib.Path("/proc/self/mountinfo").read_text()
+        warm.remove("warm-vol")
+
     def test_what_does_not_fit_goes_the_ordinary_way(self, warm):
         t = warm.create("warm-host", image="host")
         assert "launch" in t["steps"]

@@ -74,7 +74,7 @@ const struct config_key config_keys[] = {
     {"native.netns_pool", KEY_INT, "8", 0, 1024, 0, F(netns_pool), NULL, "Network namespaces kept ready."},
     {"native.parked_pool", KEY_INT, "4", 0, 1024, 0, F(parked_pool), NULL, "Sandbox processes kept ready inside their cgroups."},
     {"native.warm_image", KEY_TEXT, NULL, 0, 0, KEY_NONEMPTY, F(warm_image), NULL, "Image of which started sandboxes are kept ready (native.warm_pool); default: none."},
-    {"native.warm_pool", KEY_INT, "0", 0, 64, 0, F(warm_pool), NULL, "Started sandboxes of native.warm_image kept ready; creates without mounts take them."},
+    {"native.warm_pool", KEY_INT, "0", 0, 64, 0, F(warm_pool), NULL, "Started sandboxes of native.warm_image kept ready; creates of that image take them."},
     {"native.start_timeout_ms", KEY_INT, "20000", 100, 600000, 0, F(start_timeout_ms), NULL, "Time limit for the runtime and the agent's first answer."},
 
     {"storage.allowed_host_paths", KEY_LIST, "[]", 0, 0, 0, F(allowed_host_paths), NULL, "Host paths that volumes may name, with everything below them. Empty: none (the operator on the Unix socket may name any)."},

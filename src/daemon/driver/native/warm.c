@@ -10,14 +10,17 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/mount.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 #include "base/id.h"
 #include "base/log.h"
 #include "daemon/driver/native/create_priv.h"
+#include "daemon/driver/native/launch_mount.h"
 #include "daemon/driver/native/nat.h"
 
 #define WARM_MAX 64
@@ -163,8 +166,7 @@ static void take_over(struct create *c, struct member *m) {
 }
 
 bool warm_take(struct warm *w, struct create *c) {
-    /* mounts would have to be attached to a running sandbox: such creates go the ordinary way */
-    if (!w || !str_eq(c->spec->image, w->image) || c->spec->n_mounts)
+    if (!w || !str_eq(c->spec->image, w->image))
         return false;
     for (;;) {
         struct member m;
@@ -203,6 +205,74 @@ static int set_hostname(pid_t pid, const char *name) {
     return r;
 }
 
+/* What a thread needs to attach the mounts of a specification to a sandbox that runs. */
+struct attach {
+    struct create *c;
+    int mnt_ns, user_ns;
+    int trees[BINDS_MAX]; /* detached mounts */
+    struct err *err;
+    int result;
+};
+
+/* In the sandbox's mount namespace, as the owner of its files. The thread is of no other use
+ * afterwards. */
+static void *attach_mounts(void *arg) {
+    struct attach *a = arg;
+    const struct create *c = a->c;
+    uint32_t base = box_uid_base(c->n, c->box);
+
+    if (unshare(CLONE_FS) < 0 || setns(a->mnt_ns, CLONE_NEWNS) < 0)
+        a->result = -errno;
+    if (a->result == 0 && base)
+        a->result = mount_become_owner(base);
+    if (a->result < 0)
+        err_sys(a->err, -EIO, "entering the sandbox's mount namespace (%s)", strerror(-a->result));
+    for (size_t i = 0; i < c->n_mounts && a->result == 0; i++) {
+        const struct mount_spec *m = &c->spec->mounts[i];
+        a->result =
+            mount_bind(a->trees[i], "/", m->target, m->read_only, base ? a->user_ns : -1, a->err);
+        if (a->result < 0)
+            err_wrap(a->err, "mounting %s at %s", m->source, m->target);
+    }
+    return NULL;
+}
+
+/* The mounts' copies are made here, in our namespace, and attached there. */
+static int add_mounts(struct create *c, struct err *err) {
+    struct attach a = {.c = c, .err = err};
+    char mnt[40], user[40];
+    pthread_t thread;
+    size_t n = 0;
+    int r = 0;
+
+    snprintf(mnt, sizeof mnt, "/proc/%d/ns/mnt", (int)c->box->pid);
+    snprintf(user, sizeof user, "/proc/%d/ns/user", (int)c->box->pid);
+    a.mnt_ns = open(mnt, O_RDONLY | O_CLOEXEC);
+    a.user_ns = open(user, O_RDONLY | O_CLOEXEC);
+    if (a.mnt_ns < 0 || a.user_ns < 0) {
+        c->agent_lost = true;
+        r = err_sys(err, -EIO, "entering the sandbox (%s)", strerror(errno));
+    }
+    for (; n < c->n_mounts && r == 0; n++) {
+        a.trees[n] = (int)syscall(SYS_open_tree, c->mount_fds[n], "",
+                                  OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+        if (a.trees[n] < 0)
+            r = err_sys(err, -EIO, "preparing the mount of %s (%s)", c->spec->mounts[n].source,
+                        strerror(errno));
+    }
+    if (r == 0 && pthread_create(&thread, NULL, attach_mounts, &a) != 0)
+        r = err_set(err, -EIO, "starting a thread");
+    else if (r == 0) {
+        pthread_join(thread, NULL);
+        r = a.result == 0 ? 0 : a.result == -EINVAL ? -EINVAL : -EIO;
+    }
+    while (n)
+        fd_close(a.trees[--n]);
+    fd_close(a.mnt_ns);
+    fd_close(a.user_ns);
+    return r;
+}
+
 int warm_adopt(struct create *c, struct err *err) {
     struct native *n = c->n;
     struct box *b = c->box;
@@ -227,5 +297,8 @@ int warm_adopt(struct create *c, struct err *err) {
         c->agent_lost = true; /* nothing else makes its namespace unreachable */
         return err_sys(err, -EIO, "setting the host name (%s)", strerror(-r));
     }
-    return b->net == NET_NAT ? native_nat_attach(n, b->slot, b->netns_fd, err) : 0;
+    r = c->n_mounts ? add_mounts(c, err) : 0;
+    if (r == 0 && b->net == NET_NAT)
+        r = native_nat_attach(n, b->slot, b->netns_fd, err);
+    return r;
 }
