@@ -405,5 +405,8 @@ int native_create(struct driver *d, const struct sandbox_spec *spec, struct inst
         (void)box_teardown(n, c.box, NULL);
         box_free(c.box);
     }
+    warm_refill(n->warm);
+    netns_pool_refill(n->netns_pool);
+    parked_refill(n->parked);
     return r;
 }

@@ -154,5 +154,10 @@ bool parked_take(struct parked *p, unsigned *ret_slot, char *ret_key, size_t siz
 int warm_new(struct native *n, const char *image, unsigned size, struct warm **ret);
 struct warm *warm_free(struct warm *w); /* removes what waits; returns NULL */
 
+/* Wakes the threads that fill the pools. At the end of a create: filling at once would compete with
+ * it. */
+void parked_refill(struct parked *p); /* p may be NULL */
+void warm_refill(struct warm *w);     /* w may be NULL */
+
 /* recover.c */
 int native_recover(struct driver *d, const char *const *known, struct err *err);

@@ -85,6 +85,11 @@ int netns_listen(int netns_fd, uint16_t port) {
     return TAKE_FD(s);
 }
 
+void thread_is_background(void) {
+    struct sched_param p = {0};
+    (void)sched_setscheduler(0, SCHED_BATCH, &p); /* 0: the calling thread */
+}
+
 struct netns_pool {
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -97,6 +102,7 @@ struct netns_pool {
 static void *fill(void *arg) {
     struct netns_pool *p = arg;
 
+    thread_is_background();
     pthread_mutex_lock(&p->lock);
     while (!p->stop) {
         if (p->n >= p->size) {
@@ -154,7 +160,12 @@ int netns_pool_take(struct netns_pool *p) {
     pthread_mutex_lock(&p->lock);
     if (p->n)
         fd = p->fds[--p->n];
-    pthread_cond_signal(&p->wake);
     pthread_mutex_unlock(&p->lock);
     return fd >= 0 ? fd : netns_make();
+}
+
+void netns_pool_refill(struct netns_pool *p) {
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_signal(&p->wake);
+    pthread_mutex_unlock(&p->lock);
 }

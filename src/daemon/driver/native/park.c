@@ -76,6 +76,7 @@ static int make(struct native *n, struct member *m, struct err *err) {
 static void *fill(void *arg) {
     struct parked *p = arg;
 
+    thread_is_background();
     pthread_mutex_lock(&p->lock);
     while (!p->stop) {
         struct member m;
@@ -149,7 +150,14 @@ bool parked_take(struct parked *p, unsigned *ret_slot, char *ret_key, size_t siz
         str_copy(ret_key, size, m.key);
         found = true;
     }
-    pthread_cond_signal(&p->wake);
     pthread_mutex_unlock(&p->lock);
     return found;
+}
+
+void parked_refill(struct parked *p) {
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_signal(&p->wake);
+    pthread_mutex_unlock(&p->lock);
 }

@@ -78,6 +78,7 @@ static int64_t close_rested(struct trash *t, bool all) {
 static void *run(void *arg) {
     struct trash *t = arg;
 
+    thread_is_background();
     pthread_mutex_lock(&t->lock);
     while (!t->stop) {
         int64_t rest = close_rested(t, false);

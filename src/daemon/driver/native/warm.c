@@ -5,8 +5,8 @@
  *
  * A member has a directory, a record in state "creating" and cgroups under a name that begins with
  * "pool-": for recovery it is a create that never ended. What differs between sandboxes (limits,
- * host name, files below /etc, outbound network) is set when it is taken. A member is handed out
- * once and never comes back.
+ * host name, files below /etc, mounts, outbound network) is set when it is taken. A member is
+ * handed out once and never comes back.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -67,12 +67,15 @@ static int make(struct warm *w, struct member *ret, struct err *err) {
     create_done(&c);
     if (r < 0)
         discard(w->n, ret);
+    netns_pool_refill(w->n->netns_pool);
+    parked_refill(w->n->parked);
     return r;
 }
 
 static void *fill(void *arg) {
     struct warm *w = arg;
 
+    thread_is_background();
     pthread_mutex_lock(&w->lock);
     while (!w->stop) {
         struct err err = {0};
@@ -176,7 +179,6 @@ bool warm_take(struct warm *w, struct create *c) {
             m = w->m[0];
             memmove(w->m, w->m + 1, --w->count * sizeof *w->m);
         }
-        pthread_cond_signal(&w->wake);
         pthread_mutex_unlock(&w->lock);
         if (!found)
             return false;
@@ -186,6 +188,14 @@ bool warm_take(struct warm *w, struct create *c) {
         }
         discard(w->n, &m);
     }
+}
+
+void warm_refill(struct warm *w) {
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* The host name belongs to the sandbox's namespace, which a thread may visit. */
