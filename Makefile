@@ -48,7 +48,7 @@ bench: ## measure; prints the table of docs/benchmarks.md
 fuzz: ## run every fuzz target for SECONDS (default 300) each
 	@scripts/setup build test
 	@[ -e build-fuzz/build.ninja ] || CC=clang CXX=clang++ meson setup build-fuzz -Dfuzz=true -Db_lundef=false >/dev/null
-	@ninja -j$(J) -C build-fuzz --quiet
+	@ninja -j$(J) -C build-fuzz --quiet fuzzers
 	@tests/fuzz/run build-fuzz $(or $(SECONDS_EACH),300)
 
 install: all ## install below PREFIX (default /usr/local); DESTDIR is honoured

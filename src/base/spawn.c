@@ -19,13 +19,16 @@
 
 extern char **environ;
 
-static void reset_signals(void) {
-    struct sigaction dfl = {.sa_handler = SIG_DFL};
-    sigset_t none;
-    for (int s = 1; s < 65; s++)
-        sigaction(s, &dfl, NULL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+void spawn_reset_signals(void) {
+    /* straight to the kernel: libc hides the two signals that its threads use, and those are
+     * inherited too */
+    static const unsigned long
+        dfl[4]; /* handler, flags, restorer, mask: all zero whatever the order */
+    static const uint64_t none;
+
+    for (int s = 1; s <= 64; s++)
+        syscall(SYS_rt_sigaction, s, dfl, NULL, sizeof none);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof none);
 }
 
 /* Puts fds[i] at position i. First all are moved out of the way, so no assignment overwrites a
@@ -47,7 +50,7 @@ static int place_fds(int *fds, size_t n) {
 static _noreturn_ void child_exec(const struct spawn_opts *o, const char *exe, int err_fd) {
     int fds[3 + MAX_KEEP], null, r = 0, report;
 
-    reset_signals();
+    spawn_reset_signals();
     if (o->new_session)
         setsid();
     report = fcntl(err_fd, F_DUPFD_CLOEXEC, 100);

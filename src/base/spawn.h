@@ -36,3 +36,6 @@ struct spawn_result {
 int spawn_run(const char *const *argv, const char *input, size_t max_out, int timeout_ms,
               struct spawn_result *ret, struct err *err);
 void spawn_result_done(struct spawn_result *r);
+
+/* For a forked child before exec: every signal at its default and unblocked. Async-signal-safe. */
+void spawn_reset_signals(void);

@@ -12,19 +12,10 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include "base/spawn.h"
 #include "execd/seccomp.h"
 
 #define CLOSE_RANGE_CLOEXEC_FLAG 4
-
-static void reset_signals(void) {
-    struct sigaction dfl = {.sa_handler = SIG_DFL};
-    sigset_t none;
-
-    for (int s = 1; s < NSIG; s++)
-        sigaction(s, &dfl, NULL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
 
 static int place_fds(const struct process_opts *o) {
     int src[3] = {o->stdin_fd, o->stdout_fd, o->stderr_fd};
@@ -97,7 +88,7 @@ void child_run(const struct child_setup *s) {
     enum child_stage stage = CHILD_FDS;
     int r, report;
 
-    reset_signals();
+    spawn_reset_signals();
     report = s->report_fd < 3 ? fcntl(s->report_fd, F_DUPFD_CLOEXEC, 3) : s->report_fd;
     r = report < 0 ? -errno : prepare(s, &stage);
     if (r == 0) {
