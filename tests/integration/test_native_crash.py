@@ -2,7 +2,9 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
+import subprocess
 
 import covekit
 import pytest
@@ -162,3 +164,19 @@ def test_a_damaged_record_does_not_stop_recovery(base):
     assert base.ids() == ["kept"]
     assert not alive(pid)
     assert not (base.dir / "state/sandboxes/stray").exists()
+
+
+def test_orphans_of_a_daemon_whose_state_is_gone_are_ended():
+    d = Driver().start().import_busybox()
+    d.create("orphan", net="nat")
+    pid, traces = d.record("orphan")["pid"], Traces(d)
+    d.kill()
+    pin = d.dir / "run" / d.instance() / "hub.ns"
+    subprocess.run(["umount", pin], check=True)
+    shutil.rmtree(d.dir)
+    assert alive(pid)
+    other = Driver().start()
+    covekit_wait(lambda: not alive(pid), lambda: "it lives", 10)
+    for root in covekit.cgroup_roots():
+        assert not (root / f"cove-{traces.name}").exists()
+    other.close()

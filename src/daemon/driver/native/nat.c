@@ -209,12 +209,12 @@ static int host_rules(struct nat *t, struct err *err) {
     return run_nft(&job);
 }
 
-static void drop_host_rules(struct native *n) {
+static void drop_host_rules(const char *instance) {
     char rules[128];
     struct nft_job job = {.rules = rules};
 
-    snprintf(rules, sizeof rules, "table ip cove_%s\ndelete table ip cove_%s\n", n->instance,
-             n->instance);
+    snprintf(rules, sizeof rules, "table ip cove_%s\ndelete table ip cove_%s\n", instance,
+             instance);
     (void)run_nft(&job);
 }
 
@@ -353,7 +353,7 @@ static void destroy_hub(struct nat *t) {
     if (nl >= 0 && up)
         (void)nl_link_del(nl, up);
     close_foreign_firewall(t);
-    drop_host_rules(t->n);
+    drop_host_rules(t->n->instance);
     unpin_hub(t->n);
 }
 
@@ -433,6 +433,18 @@ struct nat *native_nat_free(struct nat *t, bool in_use) {
 }
 
 /* ---- recovery ---- */
+
+void native_nat_collect(const char *instance) {
+    _cleanup_close_ int nl = nl_open();
+    char link[IFNAMSIZ];
+
+    snprintf(link, sizeof link, "cv%s", instance);
+    unsigned index = if_nametoindex(link);
+    if (nl < 0 || !index)
+        return;
+    (void)nl_link_del(nl, index);
+    drop_host_rules(instance);
+}
 
 /* The pinned hub of an earlier daemon, with what it wrote about it; false when there is none that
  * lives. */

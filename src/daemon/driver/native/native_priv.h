@@ -87,6 +87,10 @@ void box_info(const struct box *b, struct instance_info *ret);
 /* Under the lock: the box, or NULL. */
 struct box *native_find(struct native *n, const char *id);
 
+/* open.c: eight hex digits that differ between state directories; names of everything global hold
+ * them. */
+void instance_name(const char *state_dir, char ret[9]);
+
 /* create.c */
 int native_create(struct driver *d, const struct sandbox_spec *spec, struct instance_info *ret,
                   struct step_times *ret_steps, struct err *err);

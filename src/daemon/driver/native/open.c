@@ -18,9 +18,7 @@ void native_config_init(struct native_config *c) {
         .profile = PROFILE_DEFAULT, .userns = true, .netns_pool = 8, .parked_pool = 4};
 }
 
-/* Eight hex digits that differ between state directories: names of everything global begin with
- * them. */
-static void instance_name(const char *state_dir, char ret[9]) {
+void instance_name(const char *state_dir, char ret[9]) {
     uint64_t h = 14695981039346656037u; /* FNV-1a */
     for (const char *p = state_dir; *p; p++)
         h = (h ^ (unsigned char)*p) * 1099511628211u;

@@ -163,6 +163,28 @@ int slots_claim(struct slots *s, unsigned slot) {
     return r;
 }
 
+int slots_collect_dead(struct slots *s, struct strv *ret_owners) {
+    int r = 0;
+
+    for (unsigned k = 0; k < SLOT_BLOCKS_MAX && r == 0; k++) {
+        char name[32], owner[PATH_MAX];
+        snprintf(name, sizeof name, "slots-%u", k);
+        _cleanup_close_ int fd = openat(s->dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0) /* also our own: they are locked */
+            continue;
+        int n = fd_read_full(fd, owner, sizeof owner - 1);
+        if (n <= 0)
+            continue;
+        owner[n] = 0;
+        if (access(owner, F_OK) == 0 || errno != ENOENT)
+            continue;
+        r = strv_add(ret_owners, owner);
+        if (r == 0 && ftruncate(fd, 0) < 0)
+            r = -errno;
+    }
+    return r;
+}
+
 void slots_give_back(struct slots *s, unsigned slot) {
     unsigned k = slot / SLOTS_PER_BLOCK, i = slot % SLOTS_PER_BLOCK;
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/str.h"
 
 #define SLOTS_PER_BLOCK 256u
 #define SLOT_BLOCKS_MAX 64u
@@ -23,4 +24,7 @@ int slots_take(struct slots *s, unsigned *ret, struct err *err);
 /* Recovery: this slot is in use. -EBUSY when it already is, or its block belongs to another daemon.
  */
 int slots_claim(struct slots *s, unsigned slot);
+/* State directories of daemons that are dead and whose directory is gone: nobody will ever recover
+ * what they left. Their blocks are free afterwards. */
+int slots_collect_dead(struct slots *s, struct strv *ret_owners);
 void slots_give_back(struct slots *s, unsigned slot);
