@@ -115,6 +115,8 @@ void args_done(struct args *a);
 /* ---- help.c, completion.c ---- */
 void help_overview(FILE *out);
 void help_command(const struct command *c, FILE *out);
+/* The subcommands of a word such as "image"; false: it has none, nothing was printed. */
+bool help_group(const char *word, FILE *out);
 /* Prints the script; -EINVAL for a shell it does not know. */
 int completion_print(const char *shell, FILE *out);
 extern const char *const completion_shells[];

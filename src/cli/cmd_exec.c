@@ -10,6 +10,11 @@ int cmd_exec(const struct args *a) {
     size_t first = a->n_words > 1 && str_eq(a->words[1], "--") ? 2 : 1;
     if (a->n_words <= first)
         return fail_text(a, EXIT_COVE, "%s", a->cmd->missing);
+    if (first == 1 && a->words[1][0] == '-')
+        return fail_text(a, EXIT_COVE,
+                         "options go before the sandbox, as in: cove exec %s … %s -- COMMAND (or "
+                         "write -- before a command that begins with -)",
+                         a->words[1], a->words[0]);
     const char *cwd = arg_value(a, OPT_CWD);
     if (cwd && cwd[0] != '/')
         return fail_text(a, EXIT_COVE,

@@ -79,6 +79,19 @@ void help_command(const struct command *c, FILE *out) {
     print_indented(out, c->examples);
 }
 
+bool help_group(const char *word, FILE *out) {
+    size_t n = strlen(word), found = 0;
+    for (size_t i = 0; i < n_commands; i++) {
+        if (strncmp(commands[i].name, word, n) != 0 || commands[i].name[n] != ' ')
+            continue;
+        fprintf(out, "%s  %-14s %s\n", found++ ? "" : "Commands:\n", commands[i].name,
+                commands[i].summary);
+    }
+    if (found)
+        fprintf(out, "\n`cove %s SUBCOMMAND --help` explains one with examples.\n", word);
+    return found > 0;
+}
+
 int cmd_help(const struct args *a) {
     int skip = 0;
     if (a->n_words == 0) {
@@ -90,14 +103,8 @@ int cmd_help(const struct args *a) {
         help_command(c, stdout);
         return 0;
     }
-    size_t n = strlen(a->words[0]), found = 0; /* "image": its subcommands */
-    for (size_t i = 0; i < n_commands; i++) {
-        if (strncmp(commands[i].name, a->words[0], n) != 0 || commands[i].name[n] != ' ')
-            continue;
-        fprintf(stdout, "  %-14s %s\n", commands[i].name, commands[i].summary);
-        found++;
-    }
-    if (found == 0)
-        fprintf(stderr, "cove: there is no command \"%s\"; `cove help` lists them\n", a->words[0]);
-    return found ? 0 : EXIT_USAGE;
+    if (help_group(a->words[0], stdout))
+        return 0;
+    fprintf(stderr, "cove: there is no command \"%s\"; `cove help` lists them\n", a->words[0]);
+    return EXIT_USAGE;
 }

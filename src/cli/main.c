@@ -30,6 +30,9 @@ int main(int argc, char **argv) {
     open_standard_fds();
     if (argc > 1 && str_eq(argv[1], "--version"))
         argv[1] = (char *)"version"; /* what people try first */
+    if (argc == 3 && (str_eq(argv[2], "--help") || str_eq(argv[2], "-h")) &&
+        help_group(argv[1], stdout))
+        return 0;
     int status, r = args_parse(argc, argv, &a, &help, &err);
     if (r < 0) {
         status = usage_failed(&a, &err);

@@ -76,7 +76,8 @@ static int take_fd(const char *text, const char *name, int *ret, struct err *err
     return 0;
 }
 
-static int take(struct options *o, int opt, struct err *err) {
+/* word: what the command line said, for messages. */
+static int take(struct options *o, int opt, const char *word, struct err *err) {
     switch (opt) {
     case OPT_CONFIG:
         o->config = optarg;
@@ -122,9 +123,9 @@ static int take(struct options *o, int opt, struct err *err) {
         o->mode = MODE_HELP;
         return 0;
     case ':':
-        return err_set(err, -EINVAL, "option needs a value (see --help)");
+        return err_set(err, -EINVAL, "%.100s needs a value (see --help)", word);
     default:
-        return err_set(err, -EINVAL, "unknown option (see --help)");
+        return err_set(err, -EINVAL, "unknown option %.100s (see --help)", word);
     }
 }
 
@@ -135,7 +136,7 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *err) {
     optind = 1;
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":h", table, NULL)) >= 0) {
-        if ((r = take(&o, c, err)) < 0)
+        if ((r = take(&o, c, optind > 1 ? argv[optind - 1] : "", err)) < 0)
             return r;
     }
     if (optind < argc && strcmp(argv[optind], "init-config") == 0) {

@@ -13,31 +13,17 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "execd/env.h"
 #include "execd/lookup.h"
 
 extern char **environ;
 
-#define DEFAULT_ENVS "/opt/opensandbox/.env"
 #define SOURCED_MARK "COVE_PRE_SCRIPT_DONE"
 
 static void touch_envs_file(void) {
-    const char *path = getenv("EXECD_ENVS");
-    char *slash;
-
-    if (str_is_empty(path)) {
-        setenv("EXECD_ENVS", DEFAULT_ENVS, 1);
-        path = DEFAULT_ENVS;
-    }
-    _cleanup_free_ char *dir = strdup(path);
-    if (dir && (slash = strrchr(dir, '/')) && slash != dir) {
-        *slash = 0;
-        path_mkdirs_at(AT_FDCWD, dir, 0755);
-    }
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
-    if (fd < 0)
-        log_warn("the EXECD_ENVS file cannot be made", LOG_STR("path", path),
-                 LOG_STR("error", strerrordesc_np(errno)));
-    fd_close(fd);
+    if (str_is_empty(getenv("EXECD_ENVS")))
+        setenv("EXECD_ENVS", ENVFILE_DEFAULT, 1);
+    envfile_touch(getenv("EXECD_ENVS"));
 }
 
 static char *own_path(const char *argv0) {

@@ -80,6 +80,14 @@ static int bind_cwd(struct agent *a, const char *cwd, struct err *err) {
     return 0;
 }
 
+/* SDKs set variables for later commands by appending to the file that EXECD_ENVS names. */
+static int bind_envs_file(struct agent *a) {
+    if (env_get(&a->env.claim, "EXECD_ENVS") || env_get(&a->env.daemon, "EXECD_ENVS"))
+        return 0;
+    envfile_touch(ENVFILE_DEFAULT);
+    return env_set(&a->env.claim, "EXECD_ENVS", ENVFILE_DEFAULT);
+}
+
 static int bind_agent(struct agent *a, struct claim_spec *s, struct err *err) {
     char *token = s->token && *s->token ? strdup(s->token) : NULL;
 
@@ -92,6 +100,8 @@ static int bind_agent(struct agent *a, struct claim_spec *s, struct err *err) {
     a->env.claim = s->env;
     s->env = (struct strv){0};
     if (s->sandbox_id && env_set(&a->env.claim, "OPENSANDBOX_ID", s->sandbox_id) < 0)
+        return err_set(err, -ENOMEM, "out of memory");
+    if (bind_envs_file(a) < 0)
         return err_set(err, -ENOMEM, "out of memory");
     a->claimed = true;
     return str_is_empty(s->cwd) ? 0 : bind_cwd(a, s->cwd, err);

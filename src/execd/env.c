@@ -191,6 +191,21 @@ int envfile_apply(const char *text, size_t len, const struct strv *base, struct 
     return skipped;
 }
 
+void envfile_touch(const char *path) {
+    _cleanup_free_ char *dir = strdup(path);
+    char *slash;
+
+    if (dir && (slash = strrchr(dir, '/')) && slash != dir) {
+        *slash = 0;
+        path_mkdirs_at(AT_FDCWD, dir, 0755);
+    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
+    if (fd < 0)
+        log_warn("the EXECD_ENVS file cannot be made", LOG_STR("path", path),
+                 LOG_STR("error", strerrordesc_np(errno)));
+    fd_close(fd);
+}
+
 static int apply_file(struct strv *out) {
     const char *name = env_get(out, "EXECD_ENVS");
     _cleanup_free_ char *path = NULL, *text = NULL;

@@ -28,5 +28,11 @@ int env_build_entrypoint(const struct env *e, struct strv *ret);
  */
 int envfile_apply(const char *text, size_t len, const struct strv *base, struct strv *out);
 
+/* Where EXECD_ENVS points unless somebody says otherwise. */
+#define ENVFILE_DEFAULT "/opt/opensandbox/.env"
+/* Makes the file and its directories where they are missing, so that commands can append to it; a
+ * failure (a root that cannot be written) is logged and leaves it missing, which means empty. */
+void envfile_touch(const char *path);
+
 /* Kept from user processes even when the file sets it. */
 bool env_is_hidden(const char *name);

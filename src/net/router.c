@@ -149,8 +149,6 @@ static bool is_better(const struct compiled *a, const struct compiled *b) {
 
 static int method_rank(const char *route, const char *method) {
     if (str_eq(route, method))
-        return 3;
-    if (str_eq(route, "GET") && str_eq(method, "HEAD"))
         return 2;
     return str_eq(route, "*") ? 1 : 0;
 }

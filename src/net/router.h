@@ -16,7 +16,7 @@ struct route_match {
 };
 
 struct route {
-    const char *method; /* "GET"; "*" = any */
+    const char *method; /* "GET", without HEAD; "*" = any */
     const char *pattern;
     /* m is valid during the call */
     void (*handler)(struct h1_req *r, const struct route_match *m, void *ud);

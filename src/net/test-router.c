@@ -35,7 +35,7 @@ static const struct {
 } cases[] = {
     {"GET", "/", ROUTE_OK, "/", ""},
     {"GET", "/v1/sandboxes", ROUTE_OK, "/v1/sandboxes", ""},
-    {"HEAD", "/v1/sandboxes", ROUTE_OK, "/v1/sandboxes", ""},
+    {"HEAD", "/v1/sandboxes", ROUTE_BAD_METHOD, "GET, POST", ""},
     {"HEAD", "/only-head", ROUTE_OK, "/only-head", ""},
     {"GET", "/only-head", ROUTE_BAD_METHOD, "HEAD", ""},
     {"PATCH", "/v1/sandboxes", ROUTE_BAD_METHOD, "GET, POST", ""},
@@ -64,6 +64,7 @@ static const struct {
     {"GET", "/slash", ROUTE_NOT_FOUND, NULL, ""},
     {"GET", "/slash/", ROUTE_OK, "/slash/", ""},
     {"GET", "/any", ROUTE_OK, "/any", ""},
+    {"HEAD", "/any", ROUTE_OK, "/any", ""},
     {"GET", "/v1/sandboxes/%zz", ROUTE_BAD_PATH, NULL, ""},
     {"GET", "/v1/sandboxes/a%00b", ROUTE_BAD_PATH, NULL, ""},
     {"GET", "", ROUTE_NOT_FOUND, NULL, ""},

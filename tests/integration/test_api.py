@@ -100,6 +100,18 @@ def test_refused_creates_leave_nothing(daemon, change, status, code):
     assert daemon.get("/v1/sandboxes").json()["pagination"]["totalItems"] == before
 
 
+def test_variables_for_later_commands(daemon):
+    """What SDKs do to set variables: append to the file that EXECD_ENVS names. An own name wins over the default."""
+    s = daemon.create("host", **NONE)["id"]
+    assert daemon.run(s, """printf '%s\\n' "A='x y'" 'B="1\\n2"' >> "$EXECD_ENVS" """) == ("", "", 0)
+    assert daemon.run(s, 'echo "$A|$B"') == ("x y|1\n2\n", "", 0)
+    daemon.request("DELETE", "/v1/sandboxes/" + s)
+    s = daemon.create("host", env={"EXECD_ENVS": "/tmp/mine"}, **NONE)["id"]
+    assert daemon.run(s, "echo C=3 > /tmp/mine; echo $EXECD_ENVS") == ("/tmp/mine\n", "", 0)
+    assert daemon.run(s, "echo $C; ls -d /opt/opensandbox")[0] == "3\n"
+    daemon.request("DELETE", "/v1/sandboxes/" + s)
+
+
 def test_the_operator_mounts_host_paths(daemon, tmp_path):
     tmp_path.chmod(0o777)
     (tmp_path / "in").write_text("from outside")

@@ -693,6 +693,7 @@ def test_json_of_the_rest(daemon):
     (["run", "--network", "bridge", "--", "true"], 125, "is one of none, nat"),
     (["run", "-t", "--json", "--", "true"], 125, "exclude each other"),
     (["run", "--bogus", "--", "true"], 125, "no option --bogus"),
+    (["exec", "x", "--user", "1", "--", "id"], 125, "options go before the sandbox"),
     (["create", "--expire", "5s"], 2, "at least 60s"),
     (["create", "--label", "x"], 2, "is not a label"),
     (["logs", "--tail", "0", "x"], 2, "from 1 to 10000"),
@@ -735,6 +736,8 @@ def test_help_everywhere():
         r = cove(*name.split(), "--help")
         assert r.returncode == 0 and b"Examples:" in r.stdout and r.stderr == b"", name
         assert max(map(len, r.stdout.decode().splitlines())) <= 120
+    group = cove("image", "--help")
+    assert group.returncode == 0 and b"image import" in group.stdout and group.stderr == b""
 
 
 def complete(script, words):

@@ -415,5 +415,8 @@ char *violations_line(const json_t *detail) {
             buf_printf(&b, "%s%.80s", i ? "." : "", json_string_value(part));
     }
     buf_printf(&b, ": %s", json_str(v, "msg") ? json_str(v, "msg") : "invalid");
+    const json_t *why = json_object_get(json_object_get(v, "ctx"), "error");
+    if (json_is_string(why)) /* where a body stops being JSON */
+        buf_printf(&b, ": %.300s", json_string_value(why));
     return buf_take(&b, NULL);
 }

@@ -238,6 +238,7 @@ TEST(bad_creates) {
     } cases[] = {
         {"", 422, "\"type\":\"missing\",\"loc\":[\"body\"]"},
         {"{", 422, "\"type\":\"json_invalid\""},
+        {"{\"a\" 1}", 422, "\"message\":\"body.0: JSON decode error: ':' expected near '1'"},
         {"[]", 422, "\"type\":\"model_attributes_type\""},
         {"{\"a\":1,\"a\":2}", 422, "json_invalid"},
         {"{" IMAGE "," GOOD ",\"timeout\":59}", 422,
@@ -386,6 +387,8 @@ TEST(paths_and_methods) {
     EXPECT(ask("GET", "/v1/nothing", NULL), 404, "\"code\":\"GENERAL::NOT_FOUND\"");
     EXPECT(ask("PUT", "/v1/sandboxes", "{}"), 405, "\"detail\":\"Method Not Allowed\"");
     ASSERT(strcasestr(last.headers.data, "Allow: ") && strstr(last.headers.data, "POST"));
+    ASSERT_INT(ask("HEAD", "/v1/sandboxes", NULL), 405);
+    ASSERT_INT(ask("HEAD", "/health", NULL), 405);
     ASSERT_INT(ask("GET", "/v1/sandboxes/?page=2", NULL), 307);
     ASSERT(has_header("Location: /v1/sandboxes?page=2"));
     ASSERT_INT(ask("GET", "/sandboxes/", NULL), 307);
@@ -398,6 +401,33 @@ TEST(paths_and_methods) {
     static char big[6000];
     memset(big, ' ', sizeof big - 1);
     ASSERT_INT(ask("POST", "/v1/sandboxes", big), 413);
+    reply_clear();
+    tear_down();
+}
+
+TEST(network_policy_bodies_come_first) {
+    static const struct {
+        const char *method, *body, *want;
+        int status;
+    } cases[] = {
+        {"PUT", NULL, "\"loc\":[\"body\"]", 422},
+        {"PUT", "[]", "\"loc\":[\"body\"]", 422},
+        {"PUT", "{\"egress\":[{\"action\":\"allow\"}]}",
+         "\"loc\":[\"body\",\"egress\",0,\"target\"]", 422},
+        {"PUT", "{\"egress\":[]}", "SANDBOX::API_NOT_SUPPORTED", 409},
+        {"PATCH", "{}", "\"loc\":[\"body\"]", 422},
+        {"PATCH", "[{\"action\":\"allow\",\"target\":\"a.b\"}]", "SANDBOX::API_NOT_SUPPORTED", 409},
+        {"DELETE", "[1]", "\"loc\":[\"body\",0]", 422},
+        {"DELETE", "[\"a.b\"]", "SANDBOX::API_NOT_SUPPORTED", 409},
+        {"GET", NULL, "SANDBOX::API_NOT_SUPPORTED", 409},
+    };
+    set_up();
+    const char *id = create("{" IMAGE "," GOOD "}");
+    _cleanup_free_ char *path = strdup(url("/v1/sandboxes/@/networkpolicy", id));
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        EXPECT(ask(cases[i].method, path, cases[i].body), cases[i].status, cases[i].want);
+    EXPECT(ask("PUT", "/v1/sandboxes/none/networkpolicy", "[]"), 422, "detail");
+    EXPECT(ask("PUT", "/v1/sandboxes/none/networkpolicy", "{}"), 404, "SANDBOX_NOT_FOUND");
     reply_clear();
     tear_down();
 }

@@ -6,10 +6,16 @@
 
 #include "daemon/api/exchange.h"
 
+struct schema;
+
 struct call { /* what a handler gets: valid during the call */
     struct xch *x;
     const struct route_match *m;
 };
+
+/* sandboxes.c: copies the sandbox id of the path to x->id, for handlers that wait for a body (the
+ * match does not outlive the call). false: answered. */
+bool keep_id(struct call *c);
 
 /* errors.c: the one table of codes */
 void answer_fault(struct xch *x, enum fault f, const struct err *err);
@@ -26,7 +32,9 @@ const char *render_state(enum sandbox_state s);
 unsigned parse_states(const char *name); /* bits of enum sandbox_state; 0 = no such state */
 void render_time(json_t *o, const char *key, int64_t us);
 
-/* request.c: body of a create -> create_request; false: violations were added */
+/* request.c */
+extern const struct schema policy_schema, policy_rule_schema;
+/* body of a create -> create_request; false: violations were added */
 bool parse_create(const char *data, size_t len, struct create_request *ret, json_t *detail);
 
 /* filter.c */

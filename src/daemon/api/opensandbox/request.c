@@ -69,16 +69,16 @@ static const struct schema platform = {
         {.name = "arch", .type = F_STRING, .flags = FIELD_REQUIRED},
         {0},
     }};
-static const struct schema policy_rule = {
+const struct schema policy_rule_schema = {
     .fields = (const struct field[]){
         {.name = "action", .type = F_STRING, .flags = FIELD_REQUIRED},
         {.name = "target", .type = F_STRING, .flags = FIELD_REQUIRED | FIELD_MIN, .min = 1},
         {0},
     }};
-static const struct schema policy = {
+const struct schema policy_schema = {
     .fields = (const struct field[]){
         {.name = "defaultAction", .snake = "default_action", .type = F_STRING},
-        {.name = "egress", .type = F_LIST, .sub = &policy_rule},
+        {.name = "egress", .type = F_LIST, .sub = &policy_rule_schema},
         {0},
     }};
 static const struct schema credential_proxy = {.fields = (const struct field[]){
@@ -202,7 +202,10 @@ static const struct schema create_schema = {
         {.name = "env", .type = F_NULLABLE_MAP},
         {.name = "metadata", .type = F_STRING_MAP},
         {.name = "entrypoint", .type = F_STRING_LIST, .flags = FIELD_MIN, .min = 1},
-        {.name = "networkPolicy", .snake = "network_policy", .type = F_OBJECT, .sub = &policy},
+        {.name = "networkPolicy",
+         .snake = "network_policy",
+         .type = F_OBJECT,
+         .sub = &policy_schema},
         {.name = "credentialProxy",
          .snake = "credential_proxy",
          .type = F_OBJECT,

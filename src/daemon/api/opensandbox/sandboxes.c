@@ -240,8 +240,7 @@ static void renew_body(struct xch *x, const char *data, size_t len) {
     service_renew(x->api->o.service, x->id, json_int(in, "expiresAt", 0), on_renewed, x);
 }
 
-/* Keeps the id beyond the call: the match does not outlive it. */
-static bool keep_id(struct call *c) {
+bool keep_id(struct call *c) {
     c->x->id = strdup(c->m->params[0]);
     if (!c->x->id)
         xch_error(c->x, 500, CODE_UNKNOWN, "out of memory");
