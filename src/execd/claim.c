@@ -1,6 +1,7 @@
 /*
  * POST /claim: binds a native sandbox's agent to its sandbox, once. Brings the lowest layer of
- * variables, perhaps a new token, perhaps the entrypoint. The answer is the driver's proof of life.
+ * variables, perhaps a new token ("": none, absent: the old one stays), perhaps the entrypoint. The
+ * answer is the driver's proof of life.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -93,7 +94,9 @@ static int bind_agent(struct agent *a, struct claim_spec *s, struct err *err) {
 
     if (s->token && *s->token && !token)
         return err_set(err, -ENOMEM, "out of memory");
-    if (token) {
+    if (s->token) { /* "" takes the token away */
+        if (a->token)
+            explicit_bzero(a->token, strlen(a->token));
         free(a->token);
         a->token = token;
     }

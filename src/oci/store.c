@@ -69,12 +69,11 @@ int store_tmp_make(struct store *s, int parent, struct store_tmp *ret) {
     if (lock < 0)
         return lock;
     tmp_name(&t);
-    /* 0711: a sandbox's mapped root must be able to pass through. */
     if (mkdirat(parent, t.name, 0700) < 0)
         return -errno;
     t.fd = open_locked(parent, t.name);
-    if (t.fd < 0 || fchmod(t.fd, 0711) < 0) {
-        int r = t.fd < 0 ? t.fd : -errno;
+    if (t.fd < 0) {
+        int r = t.fd;
         store_tmp_done(&t);
         return r;
     }
@@ -241,14 +240,16 @@ static int read_boot_id(struct store *s, struct err *err) {
     return 0;
 }
 
+/* All closed to other users of this host: layers hold set-user-id programs of anybody's making. A
+ * launcher opens them as root. */
 static int open_folders(struct store *s, struct err *err) {
     int blobs_parent = -1;
     int r = open_folder(s->root, "locks", 0700, &s->locks);
 
     if (r == 0)
-        r = open_folder(s->root, "layers", 0711, &s->layers);
+        r = open_folder(s->root, "layers", 0700, &s->layers);
     if (r == 0)
-        r = open_folder(s->root, "l", 0711, &s->links);
+        r = open_folder(s->root, "l", 0700, &s->links);
     if (r == 0)
         r = open_folder(s->root, "images", 0700, &s->images);
     if (r == 0)
@@ -258,7 +259,7 @@ static int open_folders(struct store *s, struct err *err) {
     if (r == 0)
         r = open_folder(blobs_parent, "sha256", 0700, &s->blobs);
     if (r == 0)
-        r = open_folder(s->root, "skel", 0711, &s->skel);
+        r = open_folder(s->root, "skel", 0700, &s->skel);
     if (r == 0)
         r = open_folder(s->root, "leases", 0700, &s->leases);
     fd_close(blobs_parent);

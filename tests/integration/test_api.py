@@ -153,6 +153,15 @@ def test_endpoints_and_the_proxy(daemon):
     assert daemon.get(one + "/proxy/8123/index.html", key=None).status == 404
 
 
+def test_agents_without_a_token():
+    with covekit.Daemon("access_token = false") as d:
+        for entrypoint in (["sleep", "100"], ["sleep", "200"]):  # one of them from the pool, perhaps
+            s = d.create("host", entrypoint=entrypoint, **NONE)["id"]
+            ep = d.get(f"/v1/sandboxes/{s}/endpoints/44772?use_server_proxy=true").json()
+            assert "headers" not in ep
+            assert d.run(s, "echo open")[0] == "open\n"
+
+
 def websocket(daemon, path):
     """An upgraded connection, or the refused response."""
     c = socket.create_connection(("127.0.0.1", daemon.port), timeout=20 * covekit.SLOW)

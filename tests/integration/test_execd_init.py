@@ -275,6 +275,15 @@ def test_claim_gates_everything(tmp_path):
         assert a.run("echo $A $OPENSANDBOX_ID; env | grep -c COVE_").out == "from claim sb-1\n0\n"
 
 
+def test_a_claim_may_take_the_token_away(tmp_path):
+    with native(tmp_path) as a:
+        a.token = "first-token"
+        assert claim(a, access_token="").status == 200
+        a.token = None
+        assert a.run("echo open").out == "open\n"
+        assert claim(a).status == 409
+
+
 def test_claim_starts_the_entrypoint(tmp_path):
     with native(tmp_path) as a:
         r = claim(a, env={"GREETING": "hello"}, cwd="/tmp", entrypoint=["sh", "-c", "echo $GREETING; pwd; echo e >&2; read x; exit 5"])

@@ -56,7 +56,7 @@ const struct config_key config_keys[] = {
     {"runtime.execd_image", KEY_TEXT, NULL, 0, 0, KEY_NONEMPTY | KEY_LATER, LATER, NULL, "Image that carries the agent (docker, kubernetes)."},
     {"runtime.execd_run_as_init", KEY_BOOL, "false", 0, 0, KEY_LATER, LATER, NULL, "The agent is process 1 of every sandbox (docker); always so in native sandboxes."},
 
-    {"native.state_dir", KEY_TEXT, "\"/var/lib/cove\"", 0, 0, KEY_NONEMPTY, F(state_dir), NULL, "Sandboxes and the state database; everyone must be able to pass through it (o+x). One daemon per directory."},
+    {"native.state_dir", KEY_TEXT, "\"/var/lib/cove\"", 0, 0, KEY_NONEMPTY, F(state_dir), NULL, "Sandboxes and the state database. One daemon per directory."},
     {"native.store_dir", KEY_TEXT, NULL, 0, 0, KEY_NONEMPTY, F(store_dir), NULL, "Image store; default: store in native.state_dir. Daemons may share one."},
     {"native.run_dir", KEY_TEXT, "\"/run/cove\"", 0, 0, KEY_NONEMPTY, F(run_dir), NULL, "Sockets and what does not outlive the machine; on tmpfs."},
     {"native.lease_dir", KEY_TEXT, "\"/run/cove/leases\"", 0, 0, KEY_NONEMPTY, F(lease_dir), NULL, "Id and address ranges in use, shared by all daemons of the machine."},

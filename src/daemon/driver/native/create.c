@@ -113,7 +113,7 @@ static int step_slot(struct create *c, struct err *err) {
 static int make_layer_dirs(int dir, const char *name) {
     _cleanup_close_ int fd = -1;
 
-    if (mkdirat(dir, name, 0711) < 0)
+    if (mkdirat(dir, name, 0700) < 0)
         return -errno;
     fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || mkdirat(fd, "upper", 0755) < 0 || mkdirat(fd, "work", 0700) < 0)
@@ -124,7 +124,7 @@ static int make_layer_dirs(int dir, const char *name) {
 static int step_dirs(struct create *c, struct err *err) {
     struct native *n = c->n;
     struct box *b = c->box;
-    int r = mkdirat(n->sandboxes_fd, b->key, 0711) < 0 ? -errno : 0;
+    int r = mkdirat(n->sandboxes_fd, b->key, 0700) < 0 ? -errno : 0;
 
     if (r == 0)
         r = box_record_write(n, b);
@@ -226,8 +226,10 @@ static json_t *claim_body(struct create *c) {
     }
     for (size_t i = 0; i < s->entrypoint.n; i++)
         json_array_append_new(argv, json_string(s->entrypoint.v[i]));
-    return json_pack("{s:s, s:o, s:o, s:s, s:s*}", "sandbox_id", s->id, "env", env, "entrypoint",
-                     argv, "cwd", s->cwd ? s->cwd : c->root.cwd, "access_token", s->access_token);
+    /* "" = no token from now on; absent, the one of the start would stay, which no client knows */
+    return json_pack("{s:s, s:o, s:o, s:s, s:s}", "sandbox_id", s->id, "env", env, "entrypoint",
+                     argv, "cwd", s->cwd ? s->cwd : c->root.cwd, "access_token",
+                     s->access_token ? s->access_token : "");
 }
 
 static int step_claim(struct create *c, struct err *err) {

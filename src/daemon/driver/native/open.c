@@ -102,7 +102,11 @@ static int open_directories(struct native *n, struct err *err) {
     if (r == 0 && flock(n->state_lock, LOCK_EX | LOCK_NB) < 0)
         r = err_set(err, -EBUSY, "another daemon uses the state directory %s", n->state_dir);
     if (r == 0)
-        r = open_dir(sandboxes, 0711, &n->sandboxes_fd, err);
+        r = open_dir(sandboxes, 0700, &n->sandboxes_fd, err);
+    /* Below lie files as sandboxes made them, set-user-id programs of the host's root among them:
+     * ids are shifted in mounts, not on the disk. No other user of this host may get there. */
+    if (r == 0 && fchmod(n->sandboxes_fd, 0700) < 0)
+        r = err_sys(err, -errno, "directory %s", sandboxes);
     if (r == 0)
         r = open_dir(n->runtime_root, 0711, &n->runtime_fd, err);
     if (r < 0)

@@ -1,0 +1,51 @@
+"""What docs/security.md promises, attacked from where each party stands: other users of the host, code inside, clients without a key."""
+import os
+import subprocess
+
+import covekit
+import imagekit
+import pytest
+
+NOBODY = 65534
+
+
+def as_nobody(*argv):
+    return subprocess.run(argv, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True)
+
+
+def files_named(daemon, name):
+    return [os.path.join(top, name) for top, _, names in os.walk(daemon.dir) if name in names]
+
+
+def test_a_program_made_inside_cannot_be_run_by_other_users_of_the_host(daemon):
+    """Files of a sandbox's root belong to the host's root on the disk: a set-user-id program among them must stay out of reach."""
+    s = daemon.create("host")["id"]
+    out, err, code = daemon.run(s, "cp /usr/bin/id /made-inside && chmod 4755 /made-inside && /made-inside -u")
+    assert (out.strip(), code) == ("0", 0), err
+    made = files_named(daemon, "made-inside")
+    assert made
+    for path in made:
+        with pytest.raises(PermissionError):
+            as_nobody(path)
+
+
+def test_a_program_of_an_image_cannot_be_run_by_other_users_of_the_host(daemon, tmp_path):
+    exe = open("/bin/true", "rb").read()
+    tar = tmp_path / "image.tar"
+    tar.write_bytes(imagekit.tar(imagekit.entry("su-of-an-image", data=exe, mode=0o4755)))
+    name = covekit.import_image(daemon, tar, "setuid")
+    found = files_named(daemon, "su-of-an-image")
+    assert found, name
+    for path in found:
+        with pytest.raises(PermissionError):
+            as_nobody(path)
+
+
+def test_directories_of_an_earlier_version_are_closed_at_the_start():
+    with covekit.Daemon() as d:
+        d.stop()
+        closed = [d.dir / p for p in ("state/sandboxes", "store/layers", "store/skel", "store/l")]
+        for p in closed:
+            p.chmod(0o711)
+        d.start()
+        assert [oct(p.stat().st_mode & 0o777) for p in closed] == ["0o700"] * len(closed)
