@@ -35,7 +35,11 @@ test-asan: ## unit and integration suites under AddressSanitizer and UBSan
 	@scripts/setup build run test
 	@[ -e build-asan/build.ninja ] || meson setup build-asan --prefix=/usr/local --libdir=lib -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
 	@$(MAKE) --no-print-directory all BUILD=build-asan
-	@PATH="$(CURDIR)/build-asan/root/usr/local/bin:$$PATH" python3 tests/run.py --build build-asan unit integration
+	@$(MAKE) --no-print-directory all BUILD=build
+	@# a sanitized agent needs shared libraries, which images lack: sandboxes get the static one, its own tests the sanitized one
+	@install build/root/usr/local/lib/cove/cove-execd build-asan/root/usr/local/lib/cove/cove-execd
+	@COVE_EXECD="$(CURDIR)/build-asan/src/execd/cove-execd" PATH="$(CURDIR)/build-asan/root/usr/local/bin:$$PATH" \
+	  python3 tests/run.py --build build-asan $(or $(SUITES),unit integration)
 
 test-vm: all ## the native driver's and the agent's tests on Debian's stock kernel with pure cgroup v2, in qemu
 	@tests/vm/suite

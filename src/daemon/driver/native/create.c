@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -206,7 +207,9 @@ static int step_launch(struct create *c, struct err *err) {
     c->box->pid = c->launched.pid;
     c->box->pidfd = TAKE_FD(c->launched.pidfd);
     pthread_mutex_unlock(&n->lock);
-    if (!cgroups_contains(n->cgroups, c->box->key, c->box->pid))
+    /* one that has ended already is in no cgroup any more: the claim says why it ended */
+    struct pollfd ended = {.fd = c->box->pidfd, .events = POLLIN};
+    if (!cgroups_contains(n->cgroups, c->box->key, c->box->pid) && poll(&ended, 1, 0) == 0)
         return err_set(err, -EIO, "the sandbox is not in its cgroups: its limits would not hold");
     return 0;
 }
