@@ -125,7 +125,11 @@ run_dir = "{self.dir}/run"
         self.stop(signal.SIGKILL)
 
     def close(self):
-        """Deletes every sandbox, stops, removes the files."""
+        """Deletes every sandbox (of a killed daemon too: it is started once more), stops, removes the files."""
+        if self.proc and self.proc.poll() is not None:
+            self.env.pop("COVE_CRASH_AT", None)
+            with contextlib.suppress(AssertionError, OSError):
+                self.start()
         if self.proc and self.proc.poll() is None:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 for s in self.get("/v1/sandboxes?pageSize=200").json()["items"]:
