@@ -13,6 +13,9 @@
 #include "base/id.h"
 #include "base/str.h"
 
+#define REMOVE_DESCENT_MAX 32 /* descriptors held at a time by the removal of a tree */
+#define REMOVE_DEPTH_MAX 4096 /* where directories cannot be moved */
+
 int fd_close(int fd) {
     if (fd >= 0) {
         int saved = errno;
@@ -136,11 +139,55 @@ int path_mkdirs_at(int dirfd, const char *path, mode_t mode) {
     return str_eq(p, "/") ? 0 : mkdir_one(dirfd, p, mode);
 }
 
-static int remove_tree(int dirfd, const char *name, dev_t dev, unsigned depth) {
-    struct stat st;
+/* A tree being removed: whoever filled it may have nested it without end. */
+struct removal {
+    int top; /* the outermost directory; deep ones are moved up into it */
+    dev_t dev;
+    bool moved;
+};
+
+static int remove_entry(struct removal *t, int dirfd, const char *name, unsigned depth);
+
+/* Instead of a descent that would hold more and more descriptors. False where directories cannot be
+ * moved (lower layers of an overlay). */
+static bool move_up(struct removal *t, int dirfd, const char *name) {
+    char rnd[33];
+
+    id_hex32(rnd);
+    if (renameat2(dirfd, name, t->top, rnd, RENAME_NOREPLACE) < 0)
+        return false;
+    t->moved = true;
+    return true;
+}
+
+static int remove_entries(struct removal *t, int fd, unsigned depth) {
+    DIR *d = fdopendir(fd);
     struct dirent *e;
-    int fd, r = 0;
-    DIR *d;
+    int r = 0;
+
+    if (!d) {
+        fd_close(fd);
+        return -ENOMEM;
+    }
+    do {
+        if (depth == 0)
+            t->moved = false;
+        rewinddir(d);
+        while ((e = readdir(d))) {
+            if (str_eq(e->d_name, ".") || str_eq(e->d_name, ".."))
+                continue;
+            int q = remove_entry(t, fd, e->d_name, depth + 1);
+            if (q < 0 && r == 0)
+                r = q;
+        }
+    } while (depth == 0 && t->moved);
+    closedir(d);
+    return r;
+}
+
+static int remove_entry(struct removal *t, int dirfd, const char *name, unsigned depth) {
+    struct stat st;
+    int fd, r;
 
     if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
         return 0;
@@ -150,35 +197,28 @@ static int remove_tree(int dirfd, const char *name, dev_t dev, unsigned depth) {
         return 0;
     if (errno != ENOTEMPTY && errno != EEXIST)
         return -errno;
-    if (depth > 4096)
+    if (depth > REMOVE_DESCENT_MAX && move_up(t, dirfd, name))
+        return 0;
+    if (depth > REMOVE_DEPTH_MAX)
         return -ELOOP;
     fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? 0 : -errno;
-    if (fstat(fd, &st) < 0 || (depth > 0 && st.st_dev != dev)) {
+    if (fstat(fd, &st) < 0 || (depth > 0 && st.st_dev != t->dev)) {
         fd_close(fd);
         return -EXDEV;
     }
-    d = fdopendir(fd);
-    if (!d) {
-        fd_close(fd);
-        return -ENOMEM;
-    }
-    while ((e = readdir(d))) {
-        if (str_eq(e->d_name, ".") || str_eq(e->d_name, ".."))
-            continue;
-        int q = remove_tree(fd, e->d_name, st.st_dev, depth + 1);
-        if (q < 0 && r == 0)
-            r = q;
-    }
-    closedir(d);
+    if (depth == 0)
+        *t = (struct removal){.top = fd, .dev = st.st_dev};
+    r = remove_entries(t, fd, depth);
     if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT && r == 0)
         r = -errno;
     return r;
 }
 
 int path_remove_tree_at(int dirfd, const char *name) {
-    return remove_tree(dirfd, name, 0, 0);
+    struct removal t = {.top = -1};
+    return remove_entry(&t, dirfd, name, 0);
 }
 
 int path_read_file_at(int dirfd, const char *path, size_t max, char **ret, size_t *ret_len) {

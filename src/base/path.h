@@ -29,7 +29,7 @@ const char *path_base(const char *path); /* last component, "" for "/" and trail
  * directory. */
 int path_mkdirs_at(int dirfd, const char *path, mode_t mode);
 /* rm -rf of dirfd/name without following links or crossing into other mounts; -ENOENT is success.
- */
+ * Any depth with few descriptors: deep directories are moved up within the tree. */
 int path_remove_tree_at(int dirfd, const char *name);
 
 /* Whole file, at most max bytes (-EFBIG). NUL-terminated for convenience. Caller frees *ret. */

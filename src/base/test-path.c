@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/str.h"
@@ -59,6 +60,38 @@ TEST(write_read_remove) {
     ASSERT_OK(path_remove_tree_at(d, "a"));
     ASSERT(access("/etc/passwd", F_OK) == 0);
     ASSERT_OK(path_remove_tree_at(AT_FDCWD, dir));
+}
+
+/* Three branches, one of which is deeper than any walk that recurses may go; files on the way. */
+static void make_deep_tree(int d) {
+    static const int levels[] = {100, 4200, 100};
+
+    for (size_t branch = 0; branch < ARRAY_SIZE(levels); branch++) {
+        int at = fcntl(d, F_DUPFD_CLOEXEC, 0);
+        for (int level = 0; level < levels[branch]; level++) {
+            char name[32];
+            snprintf(name, sizeof name, "%zu", level == 0 ? branch : 7);
+            ASSERT_OK(mkdirat(at, name, 0700));
+            int next = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            fd_close(at);
+            at = next;
+            if (level % 50 == 0)
+                ASSERT_OK(path_write_file_at(at, "file", "x", 1, 0600, false));
+        }
+        fd_close(at);
+    }
+}
+
+TEST(a_tree_of_any_depth_is_removed_with_few_descriptors) {
+    const struct rlimit few = {64, 64};
+    _cleanup_close_ int d = open_dir();
+
+    ASSERT_OK(mkdirat(d, "tree", 0700));
+    _cleanup_close_ int tree = openat(d, "tree", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    make_deep_tree(tree);
+    ASSERT_OK(setrlimit(RLIMIT_NOFILE, &few));
+    ASSERT_OK(path_remove_tree_at(d, "tree"));
+    ASSERT_OK(rmdir(dir));
 }
 
 TEST(write_failure_leaves_no_temporary_file) {

@@ -1,6 +1,7 @@
 """What docs/security.md promises, attacked from where each party stands: other users of the host, code inside, clients without a key."""
 import os
 import subprocess
+import time
 
 import covekit
 import imagekit
@@ -49,3 +50,28 @@ def test_directories_of_an_earlier_version_are_closed_at_the_start():
             p.chmod(0o711)
         d.start()
         assert [oct(p.stat().st_mode & 0o777) for p in closed] == ["0o700"] * len(closed)
+
+
+DEEP = """
+import os
+fd = os.open("/deep-tree", os.O_RDONLY)
+for level in range(5000):
+    os.mkdir("d", dir_fd=fd)
+    below = os.open("d", os.O_RDONLY, dir_fd=fd)
+    os.close(fd)
+    fd = below
+"""
+
+
+def test_a_tree_without_end_goes_with_its_sandbox(daemon):
+    s = daemon.create("host")["id"]
+    out, err, code = daemon.run(s, f"mkdir /deep-tree && python3 -c '{DEEP}'")
+    assert code == 0, err
+    assert daemon.request("DELETE", "/v1/sandboxes/" + s).status == 204
+    trash = daemon.dir / "state/sandboxes/.trash"
+    fds, deadline = 0, time.monotonic() + 60 * covekit.SLOW
+    while os.listdir(trash):
+        fds = max(fds, len(os.listdir(f"/proc/{daemon.proc.pid}/fd")))
+        assert time.monotonic() < deadline, "it is never gone"
+        time.sleep(0.02)  # deletion has no event
+    assert fds < 500, "the deletion held a descriptor for each level"
