@@ -108,7 +108,7 @@ def test_variables_for_later_commands(daemon):
     daemon.request("DELETE", "/v1/sandboxes/" + s)
     s = daemon.create("host", env={"EXECD_ENVS": "/tmp/mine"}, **NONE)["id"]
     assert daemon.run(s, "echo C=3 > /tmp/mine; echo $EXECD_ENVS") == ("/tmp/mine\n", "", 0)
-    assert daemon.run(s, "echo $C; ls -d /opt/opensandbox")[0] == "3\n"
+    assert daemon.run(s, "echo $C") == ("3\n", "", 0)
     daemon.request("DELETE", "/v1/sandboxes/" + s)
 
 
