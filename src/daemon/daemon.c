@@ -1,8 +1,8 @@
 /*
  * The daemon's life. Start: driver (its lock keeps a second daemon of the state directory out),
  * database, reconciliation, listeners, ready. End: no new connections, requests in flight get their
- * grace time, operations under way are finished, then everything is closed; sandboxes live on,
- * except those of a private daemon. Loop thread only.
+ * grace time, operations under way are finished, then everything is closed, upgraded connections
+ * included; sandboxes live on, except those of a private daemon. Loop thread only.
  */
 #include "daemon/daemon.h"
 
@@ -280,6 +280,7 @@ static int open_server(struct daemon *d, struct err *err) {
         .host = wants_tcp(d) ? c->host : "",
         .port = (uint16_t)c->port,
         .max_body = (size_t)c->max_body_bytes,
+        .max_upgrades = (size_t)c->limit_concurrency,
     };
     int r = api_new(&ao, &d->api);
     if (r < 0)

@@ -257,11 +257,18 @@ static void on_upgrade(struct h1_call *c, const struct h1_header *headers, size_
     struct err err = {0};
 
     p->call = NULL;
+    if (p->o.upgrades && splice_set_is_full(p->o.upgrades)) {
+        sock_close(upstream, 0);
+        err_set(&err, -EUSERS, "there are %zu upgraded connections already, which is the limit",
+                p->o.upgrades->n);
+        fail(p, err.code, &err);
+        return;
+    }
     p->is_upgrading = true; /* the request is closed inside h1_upgrade */
     if (proxy_response_headers(&p->o, headers, n, true, &set) == 0)
         client = h1_upgrade(p->req, 101, set.v);
     header_set_done(&set);
-    if (client && splice_run(client, upstream, done, p) == 0)
+    if (client && splice_run(client, upstream, p->o.upgrades, done, p) == 0)
         return;
     if (!client)
         sock_close(upstream, 0);

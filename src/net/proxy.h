@@ -6,6 +6,7 @@
 #pragma once
 
 #include "net/h1_client.h"
+#include "net/splice.h"
 
 struct proxy_opts {
     struct sock_addr addr;
@@ -22,6 +23,9 @@ struct proxy_opts {
     const char *location_prefix; /* put before a Location that starts with one '/'; NULL = leave */
     bool keep_forwarded; /* extend an existing X-Forwarded-For instead of dropping client-sent ones
                           */
+    /* Upgraded connections: the server forgets them, so who ends has to cut them here, and their
+     * number is bounded here. NULL: they end by themselves, in any number. */
+    struct splice_set *upgrades;
     unsigned connect_timeout_ms; /* 0 = 10000 */
     unsigned silence_timeout_ms; /* until the response head; 0 = none */
     /* Answers a failure before the response head was sent: error as in h1_call_ops.on_end. NULL:

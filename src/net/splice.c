@@ -26,6 +26,8 @@ struct side {
 
 struct splice {
     struct side a, b;
+    struct list link;
+    struct splice_set *set; /* NULL: nobody's */
     void (*done)(void *ud);
     void *ud;
 };
@@ -45,6 +47,10 @@ static void finish(struct splice *p, unsigned linger_ms) {
     void (*done)(void *) = p->done;
     void *ud = p->ud;
 
+    if (p->set) {
+        list_remove(&p->link);
+        p->set->n--;
+    }
     sock_close(p->a.sock, linger_ms);
     sock_close(p->b.sock, linger_ms);
     free(p);
@@ -77,7 +83,18 @@ static void on_drain(struct sock *s, void *ud) {
         sock_read_start(to->other->sock);
 }
 
-int splice_run(struct sock *a, struct sock *b, void (*done)(void *ud), void *ud) {
+void splice_set_init(struct splice_set *s, size_t max) {
+    *s = (struct splice_set){.max = max};
+    list_init(&s->all);
+}
+
+void splice_set_close(struct splice_set *s) {
+    while (!list_is_empty(&s->all))
+        finish(list_entry(s->all.next, struct splice, link), 0);
+}
+
+int splice_run(struct sock *a, struct sock *b, struct splice_set *set, void (*done)(void *ud),
+               void *ud) {
     static const struct sock_ops ops = {.on_read = on_read, .on_drain = on_drain};
     struct splice *p = calloc(1, sizeof *p);
 
@@ -87,7 +104,12 @@ int splice_run(struct sock *a, struct sock *b, void (*done)(void *ud), void *ud)
         return -ENOMEM;
     }
     *p = (struct splice){
-        .a = {a, &p->b, p, false}, .b = {b, &p->a, p, false}, .done = done, .ud = ud};
+        .a = {a, &p->b, p, false}, .b = {b, &p->a, p, false}, .set = set, .done = done, .ud = ud};
+    list_init(&p->link);
+    if (set) {
+        list_append(&set->all, &p->link);
+        set->n++;
+    }
     set_keepalive(a);
     set_keepalive(b);
     sock_set_ops(a, &ops, &p->a);

@@ -603,6 +603,46 @@ TEST(upgrade_is_spliced) {
     ASSERT(p.flag);
 }
 
+TEST(the_owner_cuts_upgraded_connections) {
+    struct splice_set set;
+    struct front f;
+    struct peer p;
+
+    splice_set_init(&set, 1);
+    peer_start(&p, shout, NULL);
+    front_start(&f, p.port, true);
+    f.o.upgrades = &set;
+    front_client(&f);
+    peer_send(f.client, UPGRADE "first");
+    front_expect(&f, "FIRST");
+    ASSERT_INT(set.n, 1);
+    ASSERT(splice_set_is_full(&set) && f.closed == 0);
+    splice_set_close(&set);
+    ASSERT(set.n == 0 && f.closed == 1);
+    front_expect_end(&f);
+    front_stop(&f);
+    peer_stop(&p);
+}
+
+TEST(no_more_upgraded_connections_than_allowed) {
+    struct splice_set set;
+    struct front f;
+    struct peer p;
+
+    splice_set_init(&set, 1);
+    set.n = 1; /* as if there were one */
+    peer_start(&p, shout, NULL);
+    front_start(&f, p.port, true);
+    f.o.upgrades = &set;
+    front_client(&f);
+    peer_send(f.client, UPGRADE);
+    front_expect(&f, "HTTP/1.1 502 ");
+    front_expect(&f, "there are 1 upgraded connections already");
+    ASSERT_INT(set.n, 1);
+    front_stop(&f);
+    peer_stop(&p);
+}
+
 TEST(upgrade_may_be_refused) {
     struct front f;
     struct peer p;

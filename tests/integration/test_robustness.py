@@ -5,6 +5,7 @@ import os
 import random
 import re
 import signal
+import socket
 import time
 
 import pytest
@@ -185,6 +186,24 @@ def test_sigterm_drains_and_sandboxes_live_on():
         body = first + r.read()
         assert "two" in covekit.parse_events(body)[0], "the request in flight was cut"
         assert d.proc.wait(15) == 0
+        d.start()
+        assert d.run(s, "echo still here")[0] == "still here\n"
+
+
+def test_sigterm_cuts_upgraded_connections():
+    """A client that keeps its end of a WebSocket open must not keep the daemon."""
+    with Daemon() as d:
+        s = d.create("host", **NONE)["id"]
+        ep = d.get(f"/v1/sandboxes/{s}/endpoints/44772?use_server_proxy=true").json()
+        pty = d.agent(s, "POST", "/pty", {"argv": ["cat"]}).json()["session_id"]
+        with socket.create_connection(("127.0.0.1", d.port), timeout=15 * covekit.SLOW) as c:
+            head = {"Host": "x", "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+                    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", **ep["headers"]}
+            target = f"/v1/sandboxes/{s}/proxy/44772/pty/{pty}/ws?pty=0"
+            c.sendall((f"GET {target} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in head.items()) + "\r\n").encode())
+            assert b" 101 " in c.recv(4096)
+            d.proc.send_signal(signal.SIGTERM)
+            assert d.proc.wait(15 * covekit.SLOW) == 0
         d.start()
         assert d.run(s, "echo still here")[0] == "still here\n"
 

@@ -18,7 +18,8 @@ struct api_opts {
     const char *eip;       /* configured public host, used as it is; NULL = none */
     const char *host;      /* listening address of the TCP side, "" = no TCP side */
     uint16_t port;
-    size_t max_body; /* control bodies; 0 = 1 MiB */
+    size_t max_body;     /* control bodies; 0 = 1 MiB */
+    size_t max_upgrades; /* upgraded connections through the proxy at a time; 0 = no limit */
 };
 
 int api_new(const struct api_opts *o, struct api **ret);

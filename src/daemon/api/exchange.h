@@ -9,13 +9,15 @@
 #include "daemon/api/api.h"
 #include "net/h1_client.h"
 #include "net/router.h"
+#include "net/splice.h"
 
 struct api {
     struct api_opts o;
     char *key, *eip, *host; /* owned copies; key NULL = none */
     struct router *both, *bare, *v1;
     struct h1_pool *pool;
-    char public_host[256]; /* found once */
+    struct splice_set upgrades; /* of the proxy */
+    char public_host[256];      /* found once */
 };
 
 #define REQUEST_ID_MAX 128

@@ -110,6 +110,7 @@ static void run(struct xch *x, const struct sock_addr *to, const char *id, int64
                           .drop_response = drop_response,
                           .add_response = ours,
                           .location_prefix = prefix,
+                          .upgrades = &x->api->upgrades,
                           .silence_timeout_ms = SILENCE_MS,
                           .on_fail = on_fail,
                           .on_close = on_close,

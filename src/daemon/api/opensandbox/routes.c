@@ -136,6 +136,7 @@ int api_new(const struct api_opts *o, struct api **ret) {
         return -ENOMEM;
     a->o = *o;
     a->o.api_key = NULL;
+    splice_set_init(&a->upgrades, o->max_upgrades);
     a->eip = copy_text(o->eip);
     a->host = str_is_empty(o->host) ? NULL : strdup(o->host);
     a->pool = h1_pool_new(o->loop, UPSTREAM_IDLE_MAX, UPSTREAM_IDLE_MS);
@@ -156,6 +157,7 @@ int api_new(const struct api_opts *o, struct api **ret) {
 void api_free(struct api *a) {
     if (!a)
         return;
+    splice_set_close(&a->upgrades);
     if (a->both)
         router_free(a->both);
     if (a->bare)
