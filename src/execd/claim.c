@@ -81,11 +81,11 @@ static int bind_cwd(struct agent *a, const char *cwd, struct err *err) {
     return 0;
 }
 
-/* SDKs set variables for later commands by appending to the file that EXECD_ENVS names. */
+/* SDKs set variables for later commands by appending to the file that EXECD_ENVS names. Its folder
+ * is part of every native root; the file begins with the first variable. */
 static int bind_envs_file(struct agent *a) {
     if (env_get(&a->env.claim, "EXECD_ENVS") || env_get(&a->env.daemon, "EXECD_ENVS"))
         return 0;
-    envfile_touch(ENVFILE_DEFAULT);
     return env_set(&a->env.claim, "EXECD_ENVS", ENVFILE_DEFAULT);
 }
 

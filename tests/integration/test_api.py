@@ -100,13 +100,15 @@ def test_refused_creates_leave_nothing(daemon, change, status, code):
     assert daemon.get("/v1/sandboxes").json()["pagination"]["totalItems"] == before
 
 
-def test_variables_for_later_commands(daemon):
+@pytest.mark.parametrize("image", ["host", "busybox"])
+def test_variables_for_later_commands(daemon, request, image):
     """What SDKs do to set variables: append to the file that EXECD_ENVS names. An own name wins over the default."""
-    s = daemon.create("host", **NONE)["id"]
+    image = "host" if image == "host" else request.getfixturevalue(image)
+    s = daemon.create(image, **NONE)["id"]
     assert daemon.run(s, """printf '%s\\n' "A='x y'" 'B="1\\n2"' >> "$EXECD_ENVS" """) == ("", "", 0)
     assert daemon.run(s, 'echo "$A|$B"') == ("x y|1\n2\n", "", 0)
     daemon.request("DELETE", "/v1/sandboxes/" + s)
-    s = daemon.create("host", env={"EXECD_ENVS": "/tmp/mine"}, **NONE)["id"]
+    s = daemon.create(image, env={"EXECD_ENVS": "/tmp/mine"}, **NONE)["id"]
     assert daemon.run(s, "echo C=3 > /tmp/mine; echo $EXECD_ENVS") == ("/tmp/mine\n", "", 0)
     assert daemon.run(s, "echo $C") == ("3\n", "", 0)
     daemon.request("DELETE", "/v1/sandboxes/" + s)

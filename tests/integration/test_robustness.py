@@ -6,7 +6,10 @@ import random
 import re
 import signal
 import socket
+import subprocess
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +49,62 @@ def test_two_hundred_cycles_leave_nothing(daemon, busybox):
         assert daemon.request("DELETE", "/v1/sandboxes/" + s).status == 204
         assert daemon.get("/v1/sandboxes/" + s).status == 404
     before.check(slack={"daemon fds": 8})
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 24 MiB for the state, on a device of 64 MiB or what `room` leaves of it."""
+    under, top = tmp_path / "under", Path(tempfile.mkdtemp(prefix="full-", dir=covekit.STATE_BASE))
+    under.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "disk", str(under)], check=True)
+    try:
+        (under / "image").touch()
+        os.truncate(under / "image", 24 << 20)
+        subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", str(under / "image")], check=True)
+        subprocess.run(["mount", "-o", "loop", str(under / "image"), str(top)], check=True)
+        yield top, lambda size: subprocess.run(["mount", "-o", f"remount,size={size}", str(under)], check=True)
+    finally:
+        subprocess.run(["umount", "-l", str(top)])
+        subprocess.run(["umount", "-l", str(under)], check=True)
+        top.rmdir()
+
+
+HOST = {"image": {"uri": "host"}, "entrypoint": ["sleep", "1000"], "resourceLimits": {}, "timeout": 600, **NONE}
+
+
+def can_be_used(d):
+    s = d.create("host", **NONE)["id"]
+    assert d.run(s, "echo fits > /file; cat /file") == ("fits\n", "", 0)
+    assert d.request("DELETE", "/v1/sandboxes/" + s).status == 204
+
+
+def test_a_full_disk_is_told(small_disk):
+    """No sandbox with a root that cannot be written, nothing half-made; room given back can be used."""
+    top, _ = small_disk
+    with Daemon(state=top) as d:
+        s = d.create("host", **NONE)["id"]
+        out, err, _ = d.run(s, "dd if=/dev/zero of=/big bs=1M; dd if=/dev/zero of=/rest bs=512; for i in $(seq 2000); do echo > /tmp/$i || break; done")
+        assert "No space left on device" in err
+        r = d.request("POST", "/v1/sandboxes", HOST)
+        assert r.status in (500, 503) and re.search("No space left on device|disk is full", r.json()["message"]), r
+        assert d.agent(s, "GET", "/ping").status == 200
+        assert d.request("DELETE", "/v1/sandboxes/" + s).status == 204
+        can_be_used(d)
+        assert [p for p in (top / "state/sandboxes").iterdir() if not p.name.startswith(".")] == []
+
+
+def test_write_errors_of_the_past_do_not_stop_creates(small_disk):
+    """The kernel refuses overlays like ours on a file system with a write error that nobody was told of."""
+    top, room = small_disk
+    with Daemon(state=top) as d:
+        s = d.create("host", **NONE)["id"]
+        d.run(s, "true")
+        room("2m")  # less than it holds: every new page of the device is refused
+        d.run(s, "head -c 8000000 /dev/urandom > /big; sync")
+        room("64m")
+        assert d.request("DELETE", "/v1/sandboxes/" + s).status == 204
+        for _ in range(3):
+            can_be_used(d)
 
 
 def crash_points():

@@ -19,6 +19,7 @@
 #include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -173,11 +174,40 @@ static int mount_attached(const char *where, const struct layers *l, const char 
     return r;
 }
 
+static int mount_either(const char *where, const struct layers *l, const struct overlay_spec *o) {
+    int r = mount_at(where, l);
+
+    return r == -EINVAL && o->userns_fd >= 0 ? mount_attached(where, l, o->dir) : r;
+}
+
+/*
+ * A file system that could not write something back (it was full) refuses volatile overlays with
+ * EIO until somebody has been told of that. A syncfs of a new descriptor is being told.
+ */
+static void see_write_errors(const char *dir) {
+    _cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd >= 0)
+        (void)syncfs(fd);
+}
+
 static int open_target(const char *rootfs, const char *at, int flags) {
     _cleanup_close_ int root = open(rootfs, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return -errno;
     return path_open_in_root(root, at, flags, 0);
+}
+
+/* Without room for its work directory an overlay becomes read-only instead of failing. */
+static int check_writable(const struct overlay_spec *o) {
+    _cleanup_close_ int fd = open_target(o->rootfs, o->at, O_PATH | O_DIRECTORY);
+    struct statvfs s;
+
+    if (fd < 0)
+        return fd;
+    if (fstatvfs(fd, &s) < 0)
+        return -errno;
+    return s.f_flag & ST_RDONLY ? -ENOSPC : 0;
 }
 
 static int describe(const struct overlay_spec *o, struct layers *l, struct err *err) {
@@ -215,10 +245,15 @@ int mount_overlay(const struct overlay_spec *o, struct err *err) {
     if (chdir("/proc/self/fd") < 0)
         return err_sys(err, -errno, "/proc/self/fd");
     snprintf(where, sizeof where, "/proc/self/fd/%d", target);
-    r = mount_at(where, &l);
-    if (r == -EINVAL && o->userns_fd >= 0)
-        r = mount_attached(where, &l, o->dir);
-    return r < 0 ? err_sys(err, r, "mount(overlay, %s)", l.opt.data) : 0;
+    r = mount_either(where, &l, o);
+    if (r == -EIO) {
+        see_write_errors(o->dir);
+        r = mount_either(where, &l, o);
+    }
+    if (r < 0)
+        return err_sys(err, r, "mount(overlay, %s)", l.opt.data);
+    r = check_writable(o);
+    return r < 0 ? err_sys(err, r, "its writable layer %s", o->dir) : 0;
 }
 
 /* Makes what is missing of `path` (relative) inside root; the last component is a file when asked.
