@@ -273,11 +273,22 @@ def test_the_launcher_may_die(daemon):
     assert pids, "no launcher process"
     for p in pids:
         os.kill(int(p), signal.SIGKILL)
+    deadline = time.monotonic() + 10 * SLOW
+    while any(map(is_running, pids)):  # a create under way when it dies fails
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert daemon.run(s, "echo ok")[0] == "ok\n"
     t = daemon.create("host", **NONE)["id"]
     assert daemon.run(t, "echo ok")[0] == "ok\n"
     for i in (s, t):
         assert daemon.request("DELETE", "/v1/sandboxes/" + i).status == 204
+
+
+def is_running(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def launcher_of(pid, parent):

@@ -141,26 +141,23 @@ static int remove_strays(struct native *n, struct err *err) {
 
 /* Sandboxes of daemons that were killed and whose state directory was then deleted (private
  * daemons, tests): nobody else would ever end them. */
-static void collect_orphans(struct native *n) {
-    _cleanup_strv_ struct strv owners = {0};
+static void end_orphans(const char *state_dir, void *ud) {
+    struct native *n = ud;
+    _cleanup_(cgroups_freep) struct cgroups *c = NULL;
+    _cleanup_strv_ struct strv keys = {0};
+    char instance[9];
 
-    (void)slots_collect_dead(n->slots, &owners);
-    for (size_t i = 0; i < owners.n; i++) {
-        _cleanup_(cgroups_freep) struct cgroups *c = NULL;
-        _cleanup_strv_ struct strv keys = {0};
-        char instance[9];
-        instance_name(owners.v[i], instance);
-        if (str_eq(instance, n->instance) || cgroups_open(instance, &c, NULL) < 0)
-            continue;
-        log_info("removing what a daemon without state directory left",
-                 LOG_STR("state_dir", owners.v[i]));
-        (void)cgroups_list(c, &keys);
-        for (size_t k = 0; k < keys.n; k++) {
-            (void)cgroups_kill(c, keys.v[k], 2000);
-            (void)cgroups_remove(c, keys.v[k]);
-        }
-        native_nat_collect(instance);
+    instance_name(state_dir, instance);
+    if (str_eq(instance, n->instance) || cgroups_open(instance, &c, NULL) < 0)
+        return;
+    log_info("removing what a daemon without state directory left",
+             LOG_STR("state_dir", state_dir));
+    (void)cgroups_list(c, &keys);
+    for (size_t k = 0; k < keys.n; k++) {
+        (void)cgroups_kill(c, keys.v[k], 2000);
+        (void)cgroups_remove(c, keys.v[k]);
     }
+    native_nat_collect(instance);
 }
 
 int native_recover(struct driver *d, const char *const *known, struct err *err) {
@@ -180,7 +177,7 @@ int native_recover(struct driver *d, const char *const *known, struct err *err) 
     if (r < 0)
         return r;
     native_nat_recover(n);
-    collect_orphans(n);
+    slots_collect_dead(n->slots, end_orphans, n);
     if (n->config.parked_pool && parked_new(n, n->config.parked_pool, &n->parked) < 0)
         return err_set(err, -EIO, "starting the pool of launcher children");
     if (n->warm_image && n->config.warm_pool &&

@@ -32,11 +32,13 @@ struct slots {
     struct block block[SLOT_BLOCKS_MAX];
 };
 
-static bool has_entries(const char *state_dir) {
+/* May processes of that daemon's sandboxes exist? A directory that is gone says nothing: see
+ * slots_collect_dead. */
+static bool may_have_sandboxes(const char *state_dir) {
     _cleanup_free_ char *path = path_join(state_dir, "sandboxes");
     DIR *d = path ? opendir(path) : NULL;
     struct dirent *e;
-    bool found = false;
+    bool found = !d && access(state_dir, F_OK) < 0;
 
     while (d && !found && (e = readdir(d)))
         found = e->d_name[0] != '.';
@@ -62,7 +64,7 @@ static int lease_block(struct slots *s, unsigned k, bool only_own) {
         return n;
     owner[n] = 0;
     if (!str_eq(owner, s->owner)) {
-        if (only_own || (n && has_entries(owner)))
+        if (only_own || (n && may_have_sandboxes(owner)))
             return -EBUSY;
         if (ftruncate(fd, 0) < 0 || pwrite(fd, s->owner, strlen(s->owner), 0) < 0)
             return -errno;
@@ -163,10 +165,8 @@ int slots_claim(struct slots *s, unsigned slot) {
     return r;
 }
 
-int slots_collect_dead(struct slots *s, struct strv *ret_owners) {
-    int r = 0;
-
-    for (unsigned k = 0; k < SLOT_BLOCKS_MAX && r == 0; k++) {
+void slots_collect_dead(struct slots *s, void (*end)(const char *state_dir, void *ud), void *ud) {
+    for (unsigned k = 0; k < SLOT_BLOCKS_MAX; k++) {
         char name[32], owner[PATH_MAX];
         snprintf(name, sizeof name, "slots-%u", k);
         _cleanup_close_ int fd = openat(s->dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -178,11 +178,9 @@ int slots_collect_dead(struct slots *s, struct strv *ret_owners) {
         owner[n] = 0;
         if (access(owner, F_OK) == 0 || errno != ENOENT)
             continue;
-        r = strv_add(ret_owners, owner);
-        if (r == 0 && ftruncate(fd, 0) < 0)
-            r = -errno;
+        end(owner, ud);
+        (void)!ftruncate(fd, 0); /* else it is done again */
     }
-    return r;
 }
 
 void slots_give_back(struct slots *s, unsigned slot) {

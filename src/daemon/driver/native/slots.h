@@ -24,7 +24,7 @@ int slots_take(struct slots *s, unsigned *ret, struct err *err);
 /* Recovery: this slot is in use. -EBUSY when it already is, or its block belongs to another daemon.
  */
 int slots_claim(struct slots *s, unsigned slot);
-/* State directories of daemons that are dead and whose directory is gone: nobody will ever recover
- * what they left. Their blocks are free afterwards. */
-int slots_collect_dead(struct slots *s, struct strv *ret_owners);
+/* Calls `end` with each state directory that is gone and whose daemon is dead: nobody else will
+ * ever end what it left. Their blocks are free afterwards, and not before. */
+void slots_collect_dead(struct slots *s, void (*end)(const char *state_dir, void *ud), void *ud);
 void slots_give_back(struct slots *s, unsigned slot);

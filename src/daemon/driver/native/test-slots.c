@@ -119,4 +119,35 @@ TEST(a_dead_daemons_block_is_kept_only_while_it_has_sandboxes) {
     remove_dir();
 }
 
+static void count(const char *state_dir, void *ud) {
+    ASSERT(str_ends(state_dir, "/gone"));
+    ++*(unsigned *)ud;
+}
+
+static void die(const char *state_dir, void *ud) {
+    _exit(0);
+}
+
+TEST(a_block_without_state_directory_is_free_only_when_its_sandboxes_were_ended) {
+    char gone[64];
+    unsigned slot, n = 0;
+
+    make_dir();
+    snprintf(gone, sizeof gone, "%s/gone", dir);
+    take_and_die(gone);
+    struct slots *other = open_slots("/b", SLOTS_PER_BLOCK);
+    ASSERT_INT(slots_take(other, &slot, NULL), -ENOSPC);
+    pid_t pid = fork();
+    if (pid == 0) /* killed while it ends them */
+        slots_collect_dead(other, die, NULL);
+    int status;
+    ASSERT(waitpid(pid, &status, 0) == pid && status == 0);
+    slots_collect_dead(other, count, &n);
+    slots_collect_dead(other, count, &n);
+    ASSERT_INT(n, 1);
+    ASSERT_OK(slots_take(other, &slot, NULL));
+    slots_free(other);
+    remove_dir();
+}
+
 TEST_MAIN()
