@@ -28,7 +28,10 @@ const struct option_def option_defs[N_OPTIONS] = {
     [OPT_CPU] = {"cpu", "N", "CPUs it may use: 2, 0.5 or 500m", NULL, 0, false},
     [OPT_MEMORY] = {"memory", "SIZE", "memory it may use: 512m, 2g", NULL, 'm', false},
     [OPT_PIDS] = {"pids", "N", "processes and threads it may have", NULL, 0, false},
-    [OPT_DISK] = {"disk", "SIZE", "bytes it may write to its own file system: 1g", NULL, 0, false},
+    [OPT_DISK] =
+        {"disk", "SIZE",
+         "bytes it may write to its own file system: 1g (native sandboxes refuse it so far)", NULL,
+         0, false},
     [OPT_TIMEOUT] = {"timeout", "TIME",
                      "kill the command after this time and exit with 124: 30s, 5m, 1h", NULL, 0,
                      false},

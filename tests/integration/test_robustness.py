@@ -1,5 +1,6 @@
 """Bursts, long runs and crashes of the whole thing: real coved, launcher, crun, agent."""
 import concurrent.futures
+import fcntl
 import http.client
 import os
 import random
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -67,6 +69,19 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "-l", str(top)])
         subprocess.run(["umount", "-l", str(under)], check=True)
         top.rmdir()
+
+
+def test_a_start_waits_for_the_end_of_a_killed_daemon():
+    """Its lock goes when the kernel has taken the process apart, a little after the kill."""
+    d = Daemon()
+    (d.dir / "state").mkdir(mode=0o711)
+    lock = os.open(d.dir / "state", os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    timer = threading.Timer(0.7, os.close, [lock])
+    timer.start()
+    with d:
+        assert not timer.is_alive()
+        assert d.get("/health").status == 200
 
 
 HOST = {"image": {"uri": "host"}, "entrypoint": ["sleep", "1000"], "resourceLimits": {}, "timeout": 600, **NONE}

@@ -405,6 +405,22 @@ TEST(paths_and_methods) {
     tear_down();
 }
 
+TEST(renewals_want_whole_times) {
+    static const char *const bodies[] = {"{\"expiresAt\":4000000000}",
+                                         "{\"expiresAt\":\"2050-01-01\"}"};
+    set_up();
+    const char *id = create("{" IMAGE "," GOOD ",\"timeout\":600}");
+    for (size_t i = 0; i < ARRAY_SIZE(bodies); i++)
+        EXPECT(ask("POST", url("/v1/sandboxes/@/renew-expiration", id), bodies[i]), 422,
+               "\"loc\":[\"body\",\"expiresAt\"]");
+    EXPECT(ask("POST", url("/v1/sandboxes/@/renew-expiration", id),
+               "{\"expiresAt\":\"2050-01-01T00:00:00+02:00\"}"),
+           200, "2049-12-31T22:00:00Z");
+    EXPECT(ask("POST", "/v1/sandboxes", "{\"templateId\":\"a\\u0000b\"}"), 422, "json_invalid");
+    reply_clear();
+    tear_down();
+}
+
 TEST(network_policy_bodies_come_first) {
     static const struct {
         const char *method, *body, *want;

@@ -5,13 +5,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/path.h"
 #include "daemon/driver/native/native_priv.h"
+
+#define LOCK_WAIT_S 3
 
 void native_config_init(struct native_config *c) {
     *c = (struct native_config){
@@ -90,6 +95,35 @@ static int open_dir(const char *path, mode_t mode, int *ret, struct err *err) {
     return 0;
 }
 
+static void on_lock_time(int sig) {
+}
+
+/*
+ * Waits for a daemon that was killed a moment ago: its lock goes when the kernel has taken the
+ * process apart. Bounded by a timer of this thread, which interrupts flock.
+ */
+static int lock_state(int fd) {
+    struct sigaction now = {.sa_handler = on_lock_time}, before;
+    struct sigevent ev = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGALRM};
+    struct itimerspec in = {.it_value.tv_sec = LOCK_WAIT_S, .it_interval.tv_nsec = 100000000};
+    timer_t timer;
+    int r;
+
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    ev._sigev_un._tid = gettid();
+    if (sigaction(SIGALRM, &now, &before) < 0)
+        return -errno;
+    if (timer_create(CLOCK_MONOTONIC, &ev, &timer) < 0) {
+        r = -errno;
+    } else {
+        r = timer_settime(timer, 0, &in, NULL) < 0 || flock(fd, LOCK_EX) < 0 ? -errno : 0;
+        timer_delete(timer);
+    }
+    sigaction(SIGALRM, &before, NULL);
+    return r;
+}
+
 static int open_directories(struct native *n, struct err *err) {
     _cleanup_free_ char *sandboxes = str_printf("%s/sandboxes", n->state_dir);
     _cleanup_free_ char *text = NULL;
@@ -99,7 +133,7 @@ static int open_directories(struct native *n, struct err *err) {
     if (!sandboxes || !n->runtime_root)
         return err_set(err, -ENOMEM, "out of memory");
     r = open_dir(n->state_dir, 0711, &n->state_lock, err);
-    if (r == 0 && flock(n->state_lock, LOCK_EX | LOCK_NB) < 0)
+    if (r == 0 && lock_state(n->state_lock) < 0)
         r = err_set(err, -EBUSY, "another daemon uses the state directory %s", n->state_dir);
     if (r == 0)
         r = open_dir(sandboxes, 0700, &n->sandboxes_fd, err);
