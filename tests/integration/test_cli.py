@@ -790,6 +790,16 @@ def test_doctor_reads_the_configuration(tmp_path):
         assert status is None or (c["status"] == status and "state_dir" in c["detail"] and r.returncode == 1), c
 
 
+@pytest.mark.parametrize("runtime, status", [("no-such-runtime", "missing"), ("crun", "ok")])
+def test_doctor_finds_the_runtime_as_the_daemon_does(tmp_path, runtime, status):
+    """In the system's folders, whatever PATH says; the one that the configuration names."""
+    config = tmp_path / "c.toml"
+    config.write_text(f'[native]\nruntime = "{runtime}"\n')
+    r = cove("doctor", "--json", env={"SANDBOX_CONFIG_PATH": str(config), "COVE_HOST": "unix:/nonexistent/s", "PATH": "/nonexistent"})
+    (c,) = [c for c in json.loads(r.stdout)["checks"] if c["name"] == "runtime"]
+    assert c["status"] == status and (status == "ok" or (runtime in c["detail"] and "apt-get install" in c["fix"])), c
+
+
 def test_doctor_without_a_daemon_program(tmp_path):
     """A cove that finds no coved: essential, and said so."""
     lone = tmp_path / "cove"

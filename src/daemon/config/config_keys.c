@@ -61,7 +61,7 @@ const struct config_key config_keys[] = {
     {"native.run_dir", KEY_TEXT, "\"/run/cove\"", 0, 0, KEY_NONEMPTY, F(run_dir), NULL, "Sockets and what does not outlive the machine; on tmpfs."},
     {"native.lease_dir", KEY_TEXT, "\"/run/cove/leases\"", 0, 0, KEY_NONEMPTY, F(lease_dir), NULL, "Id and address ranges in use, shared by all daemons of the machine."},
     {"native.libexec_dir", KEY_TEXT, NULL, 0, 0, KEY_NONEMPTY, F(libexec_dir), NULL, "Helper programs; default: COVE_LIBEXEC, else next to the program."},
-    {"native.runtime", KEY_TEXT, "\"crun\"", 0, 0, KEY_NONEMPTY, F(oci_runtime), NULL, "OCI runtime: a path, or a name in PATH."},
+    {"native.runtime", KEY_TEXT, "\"crun\"", 0, 0, KEY_NONEMPTY, F(oci_runtime), NULL, "OCI runtime: a path, or a name in the system's program folders (/usr/bin and the like)."},
     {"native.profile", KEY_TEXT, "\"default\"", 0, 0, 0, F(profile), profiles, "Capabilities and system calls of sandboxes."},
     {"native.userns", KEY_BOOL, "true", 0, 0, 0, F(userns), NULL, "A user namespace and an id range of its own for every sandbox."},
     {"native.uid_base", KEY_INT, "1000000000", 100000, 4000000000, 0, F(uid_base), NULL, "First user and group id given to sandboxes."},

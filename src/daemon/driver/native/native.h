@@ -53,5 +53,9 @@ struct native_probe {
     char fix[200];    /* command or setting that mends it; "" when nothing can */
 };
 #define NATIVE_PROBES_MAX 24
+/* Absolute path of an OCI runtime; relative names are looked for in the system's program folders,
+ * whatever PATH says. malloc'd, NULL when it is not there. */
+char *native_find_runtime(const char *name);
+
 /* Runs without a driver or daemon (as root). Number of entries filled in. */
 size_t native_probe(const struct native_config *config, struct native_probe ret[NATIVE_PROBES_MAX]);

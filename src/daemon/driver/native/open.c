@@ -51,8 +51,7 @@ static char *find_libexec(const char *configured) {
     return str_printf("%s/../lib/cove", self);
 }
 
-/* A runtime's absolute path; malloc'd, NULL when it is not there. */
-static char *find_program(const char *name) {
+char *native_find_runtime(const char *name) {
     static const char *const dirs[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
                                        "/usr/bin",        "/sbin",          "/bin"};
 
@@ -213,7 +212,7 @@ static int copy_config(struct native *n, const struct native_config *c, struct e
     n->config = *c;
     n->state_dir = path_clean(c->state_dir);
     n->run_dir = path_clean(c->run_dir);
-    n->runtime = find_program(c->runtime ? c->runtime : "crun");
+    n->runtime = native_find_runtime(c->runtime ? c->runtime : "crun");
     n->subnet = c->subnet ? strdup(c->subnet) : NULL;
     n->warm_image = c->warm_image ? strdup(c->warm_image) : NULL;
     n->boxes = map_new();

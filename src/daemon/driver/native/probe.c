@@ -226,9 +226,13 @@ static int probe_userns(struct probing *p, struct err *err) {
 }
 
 static int probe_runtime(struct probing *p, struct err *err) {
-    const char *const argv[] = {p->config->runtime ? p->config->runtime : "crun", "--version",
-                                NULL};
+    const char *name = p->config->runtime ? p->config->runtime : "crun";
+    _cleanup_free_ char *program = native_find_runtime(name);
+    const char *const argv[] = {program, "--version", NULL};
     struct spawn_result res = {0};
+
+    if (!program)
+        return err_set(err, -ENOENT, "%s is not installed", name);
     int r = spawn_run(argv, NULL, 4096, TRY_TIMEOUT_MS, &res, err);
 
     if (r == 0 && res.status != 0)
@@ -330,7 +334,7 @@ static const struct {
      "btrfs"},
     {"runtime", true, probe_runtime, "it starts the sandboxes", "apt-get install crun"},
     {"seccomp", true, probe_seccomp, "the system call filter is compiled from it",
-     "apt-get install containers-common"},
+     "apt-get install golang-github-containers-common"},
     {"netns", true, probe_netns, "every sandbox has a network namespace",
      "sysctl user.max_net_namespaces=65536"},
     {"outbound", false, probe_outbound, "sandboxes with network \"nat\" are refused",
