@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -271,6 +272,11 @@ int main(int argc, char **argv) {
 
     if (argc < 4 || !str_eq(argv[1], "native"))
         return 2;
+    struct rlimit files; /* like coved: as many descriptors as there may be */
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
     extra = argc > 4 ? json_parse(argv[4], strlen(argv[4]), &err) : json_object();
     struct native_config c = parse_config(argv, extra);
     state_dir = argv[2];

@@ -257,6 +257,7 @@ static void op_free(struct driver *d) {
     free(n->warm_image);
     pthread_mutex_destroy(&n->lock);
     pthread_mutex_destroy(&n->nat_lock);
+    sem_destroy(&n->launching);
     free(n);
 }
 

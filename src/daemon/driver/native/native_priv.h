@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "base/list.h"
 #include "base/map.h"
@@ -71,6 +72,8 @@ struct native {
     struct warm *warm; /* NULL when off */
     struct nat *nat;   /* made by the first outbound sandbox, under nat_lock */
     pthread_mutex_t nat_lock;
+    sem_t launching; /* runtimes that may start at once: more only take turns on the processors, and
+                        a burst would run into the time limit of a launch */
 };
 
 static inline struct native *native_of(struct driver *d) {

@@ -254,6 +254,8 @@ int native_driver_new(const struct native_config *config, const struct driver_ev
     n->state_lock = n->sandboxes_fd = n->runtime_fd = n->agent_fd = -1;
     pthread_mutex_init(&n->lock, NULL);
     pthread_mutex_init(&n->nat_lock, NULL);
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    sem_init(&n->launching, 0, (unsigned)MAX(2 * cpus, 4L));
     r = geteuid() == 0 ? 0 : err_set(err, -EPERM, "native sandboxes need root");
     if (r == 0)
         r = copy_config(n, config, err);

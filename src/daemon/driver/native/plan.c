@@ -127,5 +127,9 @@ int create_launch(struct create *c, struct err *err) {
     _cleanup_json_ json_t *plan = make_plan(c, &fds, err);
     if (!plan)
         return err->code ? err->code : err_set(err, -ENOMEM, "out of memory");
-    return launcher_launch(c->n->launcher, c->parked, plan, fds.v, fds.n, &c->launched, err);
+    while (sem_wait(&c->n->launching) < 0 && errno == EINTR)
+        ;
+    r = launcher_launch(c->n->launcher, c->parked, plan, fds.v, fds.n, &c->launched, err);
+    sem_post(&c->n->launching);
+    return r;
 }
