@@ -1,6 +1,7 @@
 """What docs/security.md promises, attacked from where each party stands: other users of the host, code inside, clients without a key."""
 import os
 import subprocess
+import tarfile
 import time
 
 import covekit
@@ -75,3 +76,27 @@ def test_a_tree_without_end_goes_with_its_sandbox(daemon):
         assert time.monotonic() < deadline, "it is never gone"
         time.sleep(0.02)  # deletion has no event
     assert fds < 500, "the deletion held a descriptor for each level"
+
+
+@pytest.mark.parametrize("target", ["/opt", "/link", "/filelink", "/deep/link/cove"])
+def test_no_volume_takes_the_place_of_the_agent(daemon, busybox, tmp_path, target):
+    """What runs as the agent holds descriptors and lacks the filter of commands: it must be ours, whatever links an image brings."""
+    evil = tmp_path / "v"
+    (evil / "cove").mkdir(parents=True)
+    for name in ("execd", "cove/execd"):
+        (evil / name).write_bytes(open("/bin/true", "rb").read())
+        (evil / name).chmod(0o755)
+    tar = tmp_path / "image.tar"
+    covekit.busybox_rootfs(tar)
+    links = {"link": "/opt", "filelink": "opt/cove/execd", "deep/link": "../opt"}
+    with tarfile.open(tar, "a") as t:
+        for name, to in links.items():
+            i = tarfile.TarInfo(name)
+            i.type, i.linkname = tarfile.SYMTYPE, to
+            t.addfile(i)
+    image = covekit.import_image(daemon, tar, f"links-{os.path.basename(target)}")
+    source = evil / "execd" if target == "/filelink" else evil / "cove" if target.endswith("/cove") else evil
+    body = {"image": {"uri": image}, "entrypoint": ["sleep", "100"], "resourceLimits": {}, "timeout": 60,
+            "volumes": [{"name": "v", "mountPath": target, "host": {"path": str(source)}}]}
+    r = daemon.request("POST", "/v1/sandboxes", body, unix=True)
+    assert r.status == 400 and "/opt/cove" in r.json()["message"], r

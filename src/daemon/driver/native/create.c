@@ -43,6 +43,11 @@ static int check_target(const char *target, struct err *err) {
                        target);
     for (size_t i = 0; i < ARRAY_SIZE(ours); i++) {
         size_t len = strlen(ours[i]);
+        size_t n = strlen(target);
+        if (strncmp(target, ours[i], n) == 0 && ours[i][n] == '/')
+            return err_set(err, -EINVAL,
+                           "mount target %s would cover %s, which the sandbox needs itself", target,
+                           ours[i]);
         if (strncmp(target, ours[i], len) == 0 && (target[len] == 0 || target[len] == '/'))
             return err_set(err, -EINVAL,
                            "mount target %s lies in %s, which the sandbox needs itself", target,

@@ -167,6 +167,25 @@ static bool do_binds(const struct launch_request *q, struct launch_report *repor
     return true;
 }
 
+/* A link in an image may lead a volume over the agent: what runs as the agent must be ours. */
+static bool check_binds(const struct launch_request *q, struct launch_report *report) {
+    json_t *binds = json_object_get(q->json, "binds");
+    size_t next = 0;
+
+    for (size_t i = 0; i < q->n_fds; i++) {
+        if (!str_eq(role_of(q, i), "bind"))
+            continue;
+        json_t *b = json_array_get(binds, next++);
+        if (!json_bool(b, "stays", false))
+            continue;
+        int r = mount_is_at(q->fds[i], json_str(q->json, "rootfs"), json_str(b, "target"),
+                            &report->err);
+        if (r < 0)
+            return failed(report, "mount of volumes", r);
+    }
+    return true;
+}
+
 static bool do_mounts(const struct launch_request *q, struct launch_report *report) {
     unsigned base = (unsigned)json_int(q->json, "userns", 0);
     int netns = launch_request_fd(q, "netns"), r;
@@ -188,7 +207,7 @@ static bool do_mounts(const struct launch_request *q, struct launch_report *repo
     r = mount_sysfs(json_str(q->json, "rootfs"), &report->err);
     if (r < 0)
         return failed(report, "sysfs", r);
-    return do_binds(q, report);
+    return do_binds(q, report) && check_binds(q, report);
 }
 
 /* Puts the "keep" descriptors at 3, 4, ... and marks everything above them close-on-exec. */

@@ -329,6 +329,17 @@ int mount_bind(int tree, const char *rootfs, const char *target, bool read_only,
     return 0;
 }
 
+int mount_is_at(int tree, const char *rootfs, const char *target, struct err *err) {
+    _cleanup_close_ int fd = open_target(rootfs, target, O_PATH);
+    struct stat want, have;
+
+    if (fstat(tree, &want) < 0 || (fd >= 0 && fstat(fd, &have) < 0))
+        return err_sys(err, -errno, "%s", target);
+    if (fd < 0 || have.st_dev != want.st_dev || have.st_ino != want.st_ino)
+        return err_set(err, -EBUSY, "a volume covers %s, which the sandbox needs itself", target);
+    return 0;
+}
+
 int mount_sysfs(const char *rootfs, struct err *err) {
     _cleanup_close_ int target = open_target(rootfs, "/sys", O_PATH | O_DIRECTORY);
     char where[40];

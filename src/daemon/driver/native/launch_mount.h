@@ -29,5 +29,7 @@ int mount_overlay(const struct overlay_spec *o, struct err *err);
  * made when missing. nosuid and nodev always. */
 int mount_bind(int tree, const char *rootfs, const char *target, bool read_only, int userns_fd,
                struct err *err);
+/* Is it what one finds at that path inside rootfs? 0; -EBUSY: something else is. */
+int mount_is_at(int tree, const char *rootfs, const char *target, struct err *err);
 /* sysfs of the network namespace the caller is in, read-only, at rootfs/sys. */
 int mount_sysfs(const char *rootfs, struct err *err);

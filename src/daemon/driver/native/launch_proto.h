@@ -29,6 +29,7 @@
  *        lowers are id-mapped in a user namespace, those in "plain" are not and lie below them;
  *        "dir" holds upper and work
  *   "binds": [{"target": "/data", "read_only": true, "idmap": true, "what": "/srv/data"}]
+ *        with "stays": true the start fails when a later one covers it, through whatever link
  */
 #pragma once
 

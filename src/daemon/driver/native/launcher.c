@@ -169,7 +169,7 @@ static int step_error(const json_t *a, struct err *err) {
     bool mount = str_starts(step, "mount of ");
 
     if (code != -ENOSPC && code != -ETIMEDOUT && code != -ESRCH && !(mount && code == -EINVAL))
-        code = -EIO;
+        code = mount && code == -EBUSY ? -EINVAL : -EIO;
     return err_set(err, code, "%s failed: %s", step ? step : "launching", text ? text : "");
 }
 

@@ -31,6 +31,7 @@ struct bind {
     int fd; /* O_PATH */
     const char *target, *what;
     bool read_only, idmap;
+    bool stays; /* nothing may be mounted over it */
 };
 
 /* A detached mount of it: made here, since a mount namespace gives nothing to another one. */
@@ -43,9 +44,9 @@ static int add_bind(struct fd_list *l, json_t *binds, const struct bind *b, stru
         return err_sys(err, -EIO, "preparing the mount of %s (%s)", b->what, strerror(errno));
     l->own[l->n_own++] = tree;
     add_fd(l, "bind", tree);
-    return json_array_append_new(binds,
-                                 json_pack("{s:s, s:b, s:b, s:s}", "target", b->target, "read_only",
-                                           b->read_only, "idmap", b->idmap, "what", b->what));
+    return json_array_append_new(binds, json_pack("{s:s, s:b, s:b, s:b, s:s}", "target", b->target,
+                                                  "read_only", b->read_only, "idmap", b->idmap,
+                                                  "stays", b->stays, "what", b->what));
 }
 
 /* Our own files first, so that a volume may lie over /etc/hosts. */
@@ -58,7 +59,8 @@ static json_t *plan_binds(struct create *c, struct fd_list *fds, struct err *err
 
     for (size_t i = 0; i < ARRAY_SIZE(agents) && r == 0; i++)
         r = add_bind(fds, binds,
-                     &(struct bind){c->n->agent_fd, agents[i], "the agent", true, false}, err);
+                     &(struct bind){c->n->agent_fd, agents[i], "the agent", true, false, true},
+                     err);
     for (size_t i = 0; i < ARRAY_SIZE(names) && r == 0; i++) {
         _cleanup_close_ int fd = openat(c->dir, names[i], O_PATH | O_CLOEXEC);
         r = add_bind(fds, binds, &(struct bind){fd, targets[i], names[i], false, true}, err);
