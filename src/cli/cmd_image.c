@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -73,6 +74,12 @@ int cmd_image_import(const struct args *a) {
         fd = file = open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0)
             return fail_text(a, EXIT_FAILED, "cannot read %s: %s", path, strerror(errno));
+        struct stat st;
+        if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
+            return fail_text(a, EXIT_FAILED,
+                             "%s is a directory: pack it, as in tar -C %s -c . | cove image import "
+                             "- %s",
+                             path, path, a->words[1]);
     } else if (isatty(STDIN_FILENO)) {
         return fail_text(a, EXIT_USAGE,
                          "\"-\" reads the archive from stdin, and stdin is a terminal");

@@ -194,11 +194,12 @@ const struct command commands[] = {
         .name = "image import",
         .synopsis = "[OPTIONS] ARCHIVE NAME",
         .summary = "make an image from a root file system archive",
-        .about = "Stores a tar archive of a root file system (plain, gzip, zstd, xz or bzip2) as "
-                 "local/NAME. \"-\" reads the\n"
-                 "archive from stdin. A second import under the same name replaces the first; "
-                 "sandboxes that run\n"
-                 "keep what they started from.\n",
+        .about =
+            "Stores a tar archive (plain, gzip, zstd, xz or bzip2) as local/NAME: of a root file "
+            "system, of an OCI\n"
+            "layout, or as `docker save` writes it. \"-\" reads the archive from stdin. A second "
+            "import under the same\n"
+            "name replaces the first; sandboxes that run keep what they started from.\n",
         .examples = "cove image import rootfs.tar.zst debian\n"
                     "    then: cove run --image local/debian -- sh\n"
                     "docker export $(docker create alpine) | cove image import - alpine\n"

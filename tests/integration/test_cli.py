@@ -641,6 +641,11 @@ def test_images(daemon, tmp_path):
     assert r.returncode == 125 and b"local/cli-test" in r.stderr
 
 
+def test_a_directory_is_no_archive(daemon, tmp_path):
+    r = cove("image", "import", tmp_path, "folder", daemon=daemon)
+    assert r.returncode == 1 and b"is a directory: pack it" in r.stderr, r
+
+
 def test_bad_archives_are_refused(daemon, tmp_path):
     (tmp_path / "x").write_bytes(os.urandom(100000))
     r = cove("image", "import", tmp_path / "x", "bad", daemon=daemon)
