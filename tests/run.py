@@ -12,6 +12,7 @@ import argparse
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -161,6 +162,8 @@ def main():
     for s in a.suites:
         if s not in SUITES:
             ap.error(f"unknown suite {s} (have: {' '.join(SUITES)})")
+    # a job in the background is born with SIGINT ignored, and would pass that on to what it tests
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     total = Totals()
     start = time.monotonic()
     for name in a.suites or SUITES:

@@ -212,6 +212,10 @@ static int step_launch(struct create *c, struct err *err) {
     c->box->pid = c->launched.pid;
     c->box->pidfd = TAKE_FD(c->launched.pidfd);
     pthread_mutex_unlock(&n->lock);
+    /* now, since an entrypoint that the claim starts may end at once; 0 when the agent is gone
+     * already */
+    if (process_start_ticks(c->box->pid, &c->box->start_ticks) < 0)
+        c->box->start_ticks = 0;
     /* one that has ended already is in no cgroup any more: the claim says why it ended */
     struct pollfd ended = {.fd = c->box->pidfd, .events = POLLIN};
     if (!cgroups_contains(n->cgroups, c->box->key, c->box->pid) && poll(&ended, 1, 0) == 0)
@@ -265,10 +269,8 @@ static int step_claim(struct create *c, struct err *err) {
 static int step_commit(struct create *c, struct err *err) {
     struct native *n = c->n;
     struct box *b = c->box;
-    int r = process_start_ticks(b->pid, &b->start_ticks);
+    int r;
 
-    if (r < 0)
-        return err_set(err, -EIO, "the sandbox ended as soon as it had started");
     pthread_mutex_lock(&n->lock);
     b->state = BOX_RUNNING;
     b->started_us = clock_wall_us();
