@@ -58,6 +58,7 @@ fuzz: ## run every fuzz target for SECONDS (default 300) each
 install: all ## install below PREFIX (default /usr/local); DESTDIR is honoured
 	@meson configure $(BUILD) --prefix=$(PREFIX)
 	@DESTDIR=$(DESTDIR) meson install -C $(BUILD)
+	@meson configure $(BUILD) --prefix=/usr/local # what build/root is laid out with
 
 fmt: ## format the sources
 	@git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
