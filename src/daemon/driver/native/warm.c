@@ -161,6 +161,7 @@ static void take_over(struct create *c, struct member *m) {
     b->netns_fd = TAKE_FD(from->netns_fd);
     b->pidfd = TAKE_FD(from->pidfd);
     b->pid = from->pid;
+    b->start_ticks = from->start_ticks;
     pthread_mutex_unlock(&c->n->lock);
     c->launched.text_fd = m->text_fd;
     memcpy(c->boot_token, m->boot_token, sizeof c->boot_token);
