@@ -79,8 +79,10 @@ static bool is_valid(const char *p) {
 static int expand(const char *pattern, struct strv *out) {
     const char *p = pattern, *open, *close;
 
-    while (*p && *p != '{' && *p != '!')
+    while (p && *p && *p != '{' && *p != '!')
         p = skip_token(p);
+    if (!p) /* what the alternatives were put into may have become a bad pattern */
+        return -EINVAL;
     if (*p != '{') /* what a negation covers stays whole: it is compiled when it is met */
         return out->n >= MAX_ALTERNATIVES ? -E2BIG
                : is_valid(pattern)        ? strv_add(out, pattern)
@@ -92,12 +94,14 @@ static int expand(const char *pattern, struct strv *out) {
     for (const char *alt = open + 1, *q = alt; q <= close;) {
         if (*q == '{') { /* commas inside are not ours */
             q = find_close(q + 1, '{', '}');
-            if (!q++)
+            if (!q)
                 return -EINVAL;
+            q++;
         } else if (*q == '!') {
             q = find_close(q + 2, '(', ')');
-            if (!q++)
+            if (!q)
                 return -EINVAL;
+            q++;
         } else if (*q == ',' || q == close) {
             _cleanup_free_ char *one = str_printf("%.*s%.*s%s", (int)(open - pattern), pattern,
                                                   (int)(q - alt), alt, close + 1);
@@ -107,6 +111,8 @@ static int expand(const char *pattern, struct strv *out) {
             alt = ++q;
         } else {
             q = skip_token(q);
+            if (!q)
+                return -EINVAL;
         }
     }
     return 0;
