@@ -151,8 +151,8 @@ def bench_exec(d, image):
     row("exec of true through the API (to the end of the stream)", ms(serial["p50"]), ms(serial["p99"]), f"{serial['p50'] / spawn['p50']:.2f} × bare spawn",
         "p50 ≤ 3 ms, ≤ 4 × bare spawn", serial["p50"] <= 3000 and serial["p50"] <= 4 * spawn["p50"])
     row("exec of `true` by the shell", ms(shell["p50"]), ms(shell["p99"]), f"{shell['p50'] / spawn['p50']:.2f} × bare spawn")
-    row("32 execs at once", f"{many['rate']:.0f}/s", ms(many["p99"]), f"p99 {many['p99'] / many['p50']:.1f} × the p50 of 32 in flight", "≥ 700/s; p99 ≤ 5 ×",
-        many["rate"] >= 700 and many["failed"] == 0 and many["p99"] <= 5 * many["p50"])
+    row("32 execs at once", f"{many['rate']:.0f}/s", ms(many["p99"]), f"p99 {many['p99'] / serial['p50']:.1f} × serial p50", "≥ 700/s; p99 ≤ 5 × serial",
+        many["rate"] >= 700 and many["failed"] == 0 and many["p99"] <= 5 * serial["p50"])
     d.request("DELETE", f"/v1/sandboxes/{s}")
 
 
