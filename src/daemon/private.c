@@ -93,7 +93,7 @@ static void sweep_one(const struct config *base, const char *name) {
     c.store_dir = base->store_dir ? strdup(base->store_dir) : NULL;
     c.socket_path = NULL;
     if (c.state_dir && c.run_dir && enter(&c, name, &err) == 0 && driver_open(&c, &d, &err) == 0) {
-        int r = d->ops->recover(d, none, &err);
+        int r = d->ops->recover(d, none, none, &err);
         d->ops->free(d);
         if (r == 0) {
             private_remove(&c);

@@ -7,7 +7,7 @@
  *
  *   {"op":"create","spec":{...}}   {"op":"remove|pause|resume|inspect","id":"x"}   {"op":"list"}
  *   {"op":"logs","id":"x","tail":10}   {"op":"recover","known":["x"]}   {"op":"capabilities"}
- *   {"op":"check_image","image":"host"}   {"op":"http","id":"x","port":44772,"request":"GET …"}
+ *   {"op":"ensure_image","image":"host"}   {"op":"http","id":"x","port":44772,"request":"GET …"}
  *   {"op":"import","name":"local/x","path":"rootfs.tar"}   {"op":"quit"}
  * Sandboxes live on when it ends. Exits of sandboxes come as {"event":"exit", …} lines.
  */
@@ -53,7 +53,7 @@ static json_t *info_json(const struct instance_info *i) {
                      (json_int_t)i->started_us, "finished_us", (json_int_t)i->finished_us);
 }
 
-static void on_exit_event(const struct instance_info *info, void *ud) {
+static void on_change_event(const struct instance_info *info, void *ud) {
     json_t *j = info_json(info);
     json_object_set_new(j, "event", json_string("exit"));
     say(j);
@@ -98,7 +98,8 @@ static int do_list(json_t *a, struct err *err) {
 
 static int do_logs(const json_t *q, json_t *a, struct err *err) {
     char *text;
-    int r = driver->ops->logs(driver, json_str(q, "id"), (unsigned)json_int(q, "tail", 100), &text,
+    int r = driver->ops->logs(driver, json_str(q, "id"), (unsigned)json_int(q, "tail", 100),
+                              json_bool(q, "timestamps", false), json_int(q, "since_us", 0), &text,
                               err);
 
     if (r < 0)
@@ -128,7 +129,7 @@ static int connect_to(const struct sock_addr *at) {
 static int do_http(const json_t *q, json_t *a, struct err *err) {
     const char *request = json_str(q, "request");
     _cleanup_buf_ struct buf in = BUF_INIT((size_t)16 << 20);
-    struct sock_addr at;
+    struct target at;
     char chunk[16384];
     ssize_t n;
     int r = driver->ops->address(driver, json_str(q, "id"),
@@ -136,7 +137,7 @@ static int do_http(const json_t *q, json_t *a, struct err *err) {
 
     if (r < 0)
         return err_sys(err, r, "address");
-    _cleanup_close_ int s = connect_to(&at);
+    _cleanup_close_ int s = connect_to(&at.addr);
     if (s < 0)
         return err_sys(err, s, "connect");
     r = fd_write_full(s, request, strlen(request));
@@ -149,13 +150,17 @@ static int do_http(const json_t *q, json_t *a, struct err *err) {
 }
 
 static int do_recover(const json_t *q, struct err *err) {
-    const char *known[4096] = {NULL};
+    static const char *known[4096], *undone[4096];
     json_t *v;
     size_t i;
 
+    memset(known, 0, sizeof known);
+    memset(undone, 0, sizeof undone);
     json_array_foreach(json_object_get(q, "known"), i, v) if (i + 1 < ARRAY_SIZE(known)) known[i] =
         json_string_value(v);
-    return driver->ops->recover(driver, known, err);
+    json_array_foreach(json_object_get(q, "undone"), i,
+                       v) if (i + 1 < ARRAY_SIZE(undone)) undone[i] = json_string_value(v);
+    return driver->ops->recover(driver, known, undone, err);
 }
 
 static int do_import(const json_t *q, struct err *err) {
@@ -193,8 +198,12 @@ static int dispatch(const json_t *q, json_t *a, struct err *err) {
         return do_recover(q, err);
     if (str_eq(op, "import"))
         return do_import(q, err);
-    if (str_eq(op, "check_image"))
-        return driver->ops->check_image(driver, json_str(q, "image"), err);
+    if (str_eq(op, "ensure_image")) {
+        struct sandbox_spec spec = {.image = strdup(json_str(q, "image"))};
+        r = driver->ops->ensure_image(driver, &spec, err);
+        sandbox_spec_done(&spec);
+        return r;
+    }
     if (str_eq(op, "capabilities"))
         return json_object_set_new(a, "capabilities", driver->ops->capabilities(driver));
     if (str_eq(op, "remove")) {
@@ -264,7 +273,7 @@ static struct native_config parse_config(char **argv, json_t *extra) {
 }
 
 int main(int argc, char **argv) {
-    const struct driver_events events = {.on_exit = on_exit_event};
+    const struct driver_events events = {.on_change = on_change_event};
     _cleanup_json_ json_t *extra = NULL;
     struct err err = {0};
     char *line = NULL;

@@ -19,10 +19,32 @@ void sandbox_spec_done(struct sandbox_spec *s) {
     for (size_t i = 0; i < s->n_mounts; i++) {
         free(s->mounts[i].source);
         free(s->mounts[i].target);
+        free(s->mounts[i].volume);
     }
     free(s->mounts);
+    free(s->os);
+    free(s->arch);
+    json_decref(s->limits);
+    json_decref(s->policy);
+    strv_done(&s->guard_env);
+    free(s->snapshot_id);
+    free(s->renew_extend);
+    json_decref(s->extensions);
     json_decref(s->labels);
+    strv_done(&s->own_volumes);
+    strv_done(&s->oss_mounts);
+    free(s->registry_user);
+    if (s->registry_password)
+        explicit_bzero(s->registry_password, strlen(s->registry_password));
+    free(s->registry_password);
     memset(s, 0, sizeof *s);
+}
+
+void found_sandbox_done(struct found_sandbox *f) {
+    sandbox_spec_done(&f->spec);
+    json_decref(f->metadata);
+    json_decref(f->platform);
+    memset(f, 0, sizeof *f);
 }
 
 static json_t *strv_to_json(const struct strv *sv) {
@@ -36,23 +58,31 @@ static json_t *strv_to_json(const struct strv *sv) {
     return a;
 }
 
+/* Sets a member that may be absent; NULL is left out. */
+static int set_text(json_t *o, const char *key, const char *value) {
+    return value ? json_object_set_new(o, key, json_string(value)) : 0;
+}
+
+static int set_json(json_t *o, const char *key, json_t *value) {
+    return value ? json_object_set(o, key, value) : 0;
+}
+
+static int set_list(json_t *o, const char *key, const struct strv *sv) {
+    return sv->n ? json_object_set_new(o, key, strv_to_json(sv)) : 0;
+}
+
 static json_t *mounts_to_json(const struct sandbox_spec *s) {
     json_t *a = json_array();
     for (size_t i = 0; a && i < s->n_mounts; i++) {
         const struct mount_spec *m = &s->mounts[i];
-        json_t *o = json_pack("{s:s,s:s,s:b}", "source", m->source, "target", m->target, "readOnly",
-                              m->read_only);
-        if (json_array_append_new(a, o) < 0) {
+        json_t *o = json_pack("{s:s,s:b}", "target", m->target, "readOnly", m->read_only);
+        if (set_text(o, "source", m->source) < 0 || set_text(o, "volume", m->volume) < 0 ||
+            json_array_append_new(a, o) < 0) {
             json_decref(a);
             return NULL;
         }
     }
     return a;
-}
-
-/* Sets a member that may be absent; NULL is left out. */
-static int set_text(json_t *o, const char *key, const char *value) {
-    return value ? json_object_set_new(o, key, json_string(value)) : 0;
 }
 
 json_t *sandbox_spec_to_json(const struct sandbox_spec *s) {
@@ -72,8 +102,22 @@ json_t *sandbox_spec_to_json(const struct sandbox_spec *s) {
     bad |= json_object_set_new(o, "diskBytes", json_integer((json_int_t)s->disk_bytes));
     bad |= set_text(o, "net", s->net == NET_NAT ? "nat" : "none");
     bad |= json_object_set_new(o, "mounts", mounts_to_json(s));
-    if (s->labels)
-        bad |= json_object_set(o, "labels", s->labels);
+    if (s->cpu_nanos)
+        bad |= json_object_set_new(o, "cpuNanos", json_integer((json_int_t)s->cpu_nanos));
+    if (s->gpus)
+        bad |= json_object_set_new(o, "gpus", json_integer(s->gpus));
+    if (s->credential_proxy)
+        bad |= json_object_set_new(o, "credentialProxy", json_true());
+    if (s->isolation)
+        bad |= json_object_set_new(o, "isolation", json_true());
+    if (s->expires_us)
+        bad |= json_object_set_new(o, "expiresUs", json_integer(s->expires_us));
+    bad |= set_text(o, "os", s->os) | set_text(o, "arch", s->arch);
+    bad |= set_text(o, "snapshotId", s->snapshot_id) | set_text(o, "renewExtend", s->renew_extend);
+    bad |= set_json(o, "limits", s->limits) | set_json(o, "policy", s->policy);
+    bad |= set_json(o, "extensions", s->extensions) | set_json(o, "labels", s->labels);
+    bad |= set_list(o, "guardEnv", &s->guard_env) | set_list(o, "ownVolumes", &s->own_volumes);
+    bad |= set_list(o, "ossMounts", &s->oss_mounts);
     return bad ? NULL : TAKE_PTR(o);
 }
 
@@ -96,6 +140,12 @@ static int read_strv(const json_t *j, const char *key, struct strv *ret, struct 
     return 0;
 }
 
+static int dup_member(const json_t *j, const char *key, char **ret) {
+    const char *s = json_str(j, key);
+    *ret = s ? strdup(s) : NULL;
+    return s && !*ret ? -ENOMEM : 0;
+}
+
 static int read_mounts(const json_t *j, struct sandbox_spec *s, struct err *err) {
     const json_t *a = json_object_get(j, "mounts");
     size_t n = json_array_size(a);
@@ -107,23 +157,15 @@ static int read_mounts(const json_t *j, struct sandbox_spec *s, struct err *err)
         return err_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         const json_t *o = json_array_get(a, i);
-        const char *source = json_str(o, "source"), *target = json_str(o, "target");
-        if (!source || !target)
-            return err_set(err, -EINVAL, "sandbox record: mount without source or target");
         struct mount_spec *m = &s->mounts[s->n_mounts++];
-        m->source = strdup(source);
-        m->target = strdup(target);
-        m->read_only = json_bool(o, "readOnly", false);
-        if (!m->source || !m->target)
+        if (dup_member(o, "source", &m->source) < 0 || dup_member(o, "target", &m->target) < 0 ||
+            dup_member(o, "volume", &m->volume) < 0)
             return err_set(err, -ENOMEM, "out of memory");
+        if (!m->target || (!m->source && !m->volume))
+            return err_set(err, -EINVAL, "sandbox record: mount without source or target");
+        m->read_only = json_bool(o, "readOnly", false);
     }
     return 0;
-}
-
-static int dup_member(const json_t *j, const char *key, char **ret) {
-    const char *s = json_str(j, key);
-    *ret = s ? strdup(s) : NULL;
-    return s && !*ret ? -ENOMEM : 0;
 }
 
 static int read_number(const json_t *j, const char *key, uint64_t *ret, struct err *err) {
@@ -131,6 +173,29 @@ static int read_number(const json_t *j, const char *key, uint64_t *ret, struct e
     if (n < 0)
         return err_set(err, -EINVAL, "sandbox record: '%s' is negative", key);
     *ret = (uint64_t)n;
+    return 0;
+}
+
+/* What only some drivers use. */
+static int read_wire_parts(const json_t *j, struct sandbox_spec *s, struct err *err) {
+    int r = read_number(j, "cpuNanos", &s->cpu_nanos, err);
+
+    if (r < 0 || (r = read_strv(j, "guardEnv", &s->guard_env, err)) < 0 ||
+        (r = read_strv(j, "ownVolumes", &s->own_volumes, err)) < 0 ||
+        (r = read_strv(j, "ossMounts", &s->oss_mounts, err)) < 0)
+        return r;
+    if (dup_member(j, "os", &s->os) < 0 || dup_member(j, "arch", &s->arch) < 0 ||
+        dup_member(j, "snapshotId", &s->snapshot_id) < 0 ||
+        dup_member(j, "renewExtend", &s->renew_extend) < 0)
+        return err_set(err, -ENOMEM, "out of memory");
+    s->gpus = json_int(j, "gpus", 0);
+    s->expires_us = json_int(j, "expiresUs", 0);
+    s->credential_proxy = json_bool(j, "credentialProxy", false);
+    s->isolation = json_bool(j, "isolation", false);
+    s->limits = json_incref(json_object_get(j, "limits"));
+    s->policy = json_incref(json_object_get(j, "policy"));
+    s->extensions = json_incref(json_object_get(j, "extensions"));
+    s->labels = json_incref(json_object_get(j, "labels"));
     return 0;
 }
 
@@ -156,8 +221,7 @@ static int read_all(const json_t *j, struct sandbox_spec *s, struct err *err) {
         (r = read_number(j, "diskBytes", &s->disk_bytes, err)) < 0)
         return r;
     s->net = str_eq(net, "nat") ? NET_NAT : NET_NONE;
-    s->labels = json_incref(json_object_get(j, "labels"));
-    return 0;
+    return read_wire_parts(j, s, err);
 }
 
 int sandbox_spec_from_json(const json_t *j, struct sandbox_spec *ret, struct err *err) {

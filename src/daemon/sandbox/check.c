@@ -360,7 +360,7 @@ static enum fault check_modes(const struct create_request *rq, struct err *err) 
         err_set(err, -EOPNOTSUPP, "Template management requires the kubernetes runtime.");
         return FAULT_TEMPLATE;
     }
-    if (rq->has_snapshot) {
+    if (rq->snapshot_id) {
         err_set(err, -EOPNOTSUPP, "Snapshots are not supported by this runtime.");
         return FAULT_SNAPSHOT;
     }
@@ -389,7 +389,7 @@ enum fault check_create(const struct service_opts *o, struct create_request *rq,
         return f;
     if (rq->secure_access)
         return invalid(err, "secureAccess is not supported when runtime.type='native'.");
-    if (rq->has_policy)
+    if (rq->policy)
         return invalid(err, "networkPolicy is not supported by the native provider yet.");
     if ((f = check_limits(rq, spec, err)) || (f = check_extensions(rq, spec, err)) ||
         (f = check_env(rq, spec, err)) || (f = take_entrypoint(rq, spec, err)) ||

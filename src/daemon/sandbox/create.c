@@ -30,8 +30,18 @@ struct create_op {
     void *ud;
 };
 
+static void free_secret(char *s) {
+    if (s)
+        explicit_bzero(s, strlen(s));
+    free(s);
+}
+
 void create_request_done(struct create_request *rq) {
     free(rq->image);
+    free(rq->snapshot_id);
+    free(rq->registry_user);
+    free_secret(rq->registry_password);
+    json_decref(rq->policy);
     free(rq->os);
     free(rq->arch);
     strv_done(&rq->entrypoint);
@@ -45,6 +55,13 @@ void create_request_done(struct create_request *rq) {
         free(v->mount_path);
         free(v->sub_path);
         free(v->host_path);
+        free(v->claim);
+        free(v->oss.bucket);
+        free(v->oss.endpoint);
+        free(v->oss.version);
+        free_secret(v->oss.key_id);
+        free_secret(v->oss.key_secret);
+        strv_done(&v->oss.options);
     }
     free(rq->volumes);
     memset(rq, 0, sizeof *rq);
@@ -113,7 +130,7 @@ static void run(struct job *j) {
     struct create_op *c = container_of(j, struct create_op, job);
     struct driver *d = c->svc->o.driver;
 
-    int r = d->ops->check_image(d, c->sb->spec.image, &c->err);
+    int r = d->ops->ensure_image(d, &c->sb->spec, &c->err);
     if (r < 0) {
         c->fault = fault_of(r, FAULT_IMAGE);
         return;

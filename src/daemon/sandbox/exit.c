@@ -38,7 +38,7 @@ static void apply(struct job *j) {
     free(e);
 }
 
-static void on_exit_event(const struct instance_info *info, void *ud) {
+static void on_change_event(const struct instance_info *info, void *ud) {
     struct service *s = ud;
     struct exit_job *e = calloc(1, sizeof *e);
 
@@ -51,5 +51,5 @@ static void on_exit_event(const struct instance_info *info, void *ud) {
 }
 
 void exit_setup(struct service *s) {
-    s->o.driver->events = (struct driver_events){.on_exit = on_exit_event, .ud = s};
+    s->o.driver->events = (struct driver_events){.on_change = on_change_event, .ud = s};
 }

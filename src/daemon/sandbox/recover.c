@@ -62,7 +62,8 @@ static void adopt_state(struct service *s, struct sandbox *sb) {
 static int reconcile(struct service *s, struct loaded *l, struct err *err) {
     static const char *const none[] = {NULL};
     struct driver *d = s->o.driver;
-    int r = d->ops->recover(d, l->known.v ? (const char *const *)l->known.v : none, err);
+    int r = d->ops->recover(d, l->known.v ? (const char *const *)l->known.v : none,
+                            l->undone.v ? (const char *const *)l->undone.v : none, err);
 
     if (r < 0)
         return err_wrap(err, "cannot reconcile with the runtime");

@@ -42,7 +42,32 @@ enum fault {
     FAULT_VOLUME_NOT_ALLOWED,
     FAULT_VOLUME_CREATE,
     FAULT_VOLUME_UNSUPPORTED,
-    FAULT_IMAGE,       /* not in the store and cannot be had */
+    FAULT_VOLUME_NAMED,          /* claimName syntax */
+    FAULT_VOLUME_MISSING,        /* a named volume that is not there and not to be made */
+    FAULT_VOLUME_INSPECT,        /* it could not be looked up or made */
+    FAULT_VOLUME_SUBPATH_DRIVER, /* subPath in a volume whose content cannot be reached */
+    FAULT_OSS_VERSION,
+    FAULT_OSS_ENDPOINT,
+    FAULT_OSS_BUCKET,
+    FAULT_OSS_OPTION,
+    FAULT_OSS_CREDENTIALS,
+    FAULT_OSS_ROOT,  /* storage.ossfs_mount_root is not usable */
+    FAULT_OSS_MOUNT, /* the mount helper failed */
+    FAULT_IMAGE,     /* not in the store and cannot be had */
+    FAULT_PULL,      /* lookup or pull failed */
+    FAULT_AGENT_START,
+    FAULT_AGENT_COPY,
+    FAULT_BOOTSTRAP,
+    FAULT_NETWORK,      /* the engine could not tell about the configured network */
+    FAULT_SNAPSHOT_MISSING,
+    FAULT_SNAPSHOT_SOURCE,  /* the sandbox is not running */
+    FAULT_SNAPSHOT_STATE,   /* not in this state of the snapshot */
+    FAULT_SNAPSHOT_BUSY,    /* in use */
+    FAULT_SNAPSHOT_NOT_READY,
+    FAULT_SNAPSHOT_RESTORE, /* nothing to restore from */
+    FAULT_SNAPSHOT_REMOVE,
+    FAULT_ADDRESS,  /* no host port is known, or the container has no address */
+    FAULT_NO_GUARD, /* network policy of a sandbox without a guard */
     FAULT_UNSUPPORTED, /* not by this driver */
     FAULT_FULL,        /* out of ids, addresses, disk */
     FAULT_CREATE,
@@ -54,7 +79,16 @@ enum fault {
     N_FAULTS
 };
 
-enum sandbox_state { SB_RUNNING, SB_PAUSED, SB_STOPPING, SB_TERMINATED, SB_FAILED, SB_LOST };
+enum sandbox_state {
+    SB_RUNNING,
+    SB_PAUSED,
+    SB_STOPPING,
+    SB_TERMINATED,
+    SB_FAILED,
+    SB_LOST,
+    SB_PENDING,
+    SB_UNKNOWN
+};
 
 /* Read-only for dialects; valid until control returns to the loop. */
 struct sandbox {
@@ -132,13 +166,26 @@ struct sandbox_filter {
 size_t service_list(struct service *s, const struct sandbox_filter *f, size_t skip, size_t max,
                     struct sandbox **ret, size_t *ret_total);
 /* Where to connect for a port (driver.h: valid while the sandbox exists). */
-enum fault service_address(struct service *s, const char *id, int64_t port, struct sock_addr *ret,
+enum fault service_address(struct service *s, const char *id, int64_t port, struct target *ret,
                            struct err *err);
+/* The same for clients outside (driver.h); *ret is zero when only the server's proxy leads there. */
+enum fault service_published(struct service *s, const char *id, int64_t port, struct published *ret,
+                             struct err *err);
+const char *service_guard_token(struct service *s, const char *id); /* NULL = none */
+const struct driver_rules *service_rules(const struct service *s);
 
 /* ---- create ---- */
 enum volume_kind { VOLUME_HOST, VOLUME_NAMED, VOLUME_OSS };
+struct oss_request {
+    char *bucket, *endpoint, *version, *key_id, *key_secret; /* key_*: secret, never stored */
+    struct strv options;
+};
 struct volume_request {
     char *name, *mount_path, *sub_path, *host_path; /* sub_path, host_path may be NULL */
+    char *claim;                /* VOLUME_NAMED */
+    bool create_if_missing;     /* VOLUME_NAMED; default true */
+    bool delete_on_termination; /* VOLUME_NAMED */
+    struct oss_request oss;     /* VOLUME_OSS */
     enum volume_kind kind;
     unsigned n_backends; /* how many were given: exactly one is right */
     bool read_only;
@@ -150,7 +197,11 @@ struct create_request {
     int64_t timeout_s;  /* 0 = no expiry */
     json_t *metadata, *extensions, *limits; /* objects text -> text, or NULL */
     char *os, *arch;                        /* platform, both or none */
-    bool has_template, has_snapshot, has_lifecycle, secure_access, has_policy;
+    char *snapshot_id;                      /* not blank; NULL = none (then image is set) */
+    char *registry_user, *registry_password; /* image.auth; the password is secret */
+    json_t *policy;                          /* wire form without nulls; NULL = none */
+    bool credential_proxy;
+    bool has_template, has_lifecycle, secure_access;
     struct volume_request *volumes;
     size_t n_volumes;
     bool is_operator; /* may mount any host path */
@@ -173,7 +224,17 @@ void service_renew(struct service *s, const char *id, int64_t expires_us, op_cb 
 void service_patch_metadata(struct service *s, const char *id, const json_t *patch, op_cb cb,
                             void *ud);
 typedef void (*text_cb)(enum fault f, const struct err *err, const char *text, void *ud);
-void service_logs(struct service *s, const char *id, unsigned tail, text_cb cb, void *ud);
+struct log_query {
+    unsigned tail; /* lines */
+    bool timestamps;
+    int64_t since_us; /* wall clock; 0 = from the start */
+};
+void service_logs(struct service *s, const char *id, const struct log_query *q, text_cb cb,
+                  void *ud);
+/* What the runtime knows of it (driver.h, describe); details is borrowed, NULL when it has nothing
+ * to add. */
+typedef void (*details_cb)(enum fault f, const struct err *err, const json_t *details, void *ud);
+void service_describe(struct service *s, const char *id, details_cb cb, void *ud);
 
 /*
  * Blocking work that belongs to no sandbox (image imports): run on a worker, then done on the loop.

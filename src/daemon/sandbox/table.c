@@ -87,7 +87,7 @@ size_t service_list(struct service *s, const struct sandbox_filter *f, size_t sk
     return n;
 }
 
-enum fault service_address(struct service *s, const char *id, int64_t port, struct sock_addr *ret,
+enum fault service_address(struct service *s, const char *id, int64_t port, struct target *ret,
                            struct err *err) {
     if (port < 1 || port > 65535) {
         err_set(err, -EINVAL, "Invalid port %lld: must be between 1 and 65535.", (long long)port);
@@ -105,4 +105,36 @@ enum fault service_address(struct service *s, const char *id, int64_t port, stru
         return FAULT_QUERY;
     }
     return FAULT_NONE;
+}
+
+enum fault service_published(struct service *s, const char *id, int64_t port, struct published *ret,
+                             struct err *err) {
+    struct driver *d = s->o.driver;
+    struct target unused;
+    enum fault f;
+
+    *ret = (struct published){0};
+    if (!d->ops->published) {
+        f = service_address(s, id, port, &unused, err);
+        return f;
+    }
+    if (port < 1 || port > 65535) {
+        err_set(err, -EINVAL, "Invalid port %lld: must be between 1 and 65535.", (long long)port);
+        return FAULT_PORT;
+    }
+    struct sandbox *sb = map_get(s->table, id);
+    if (!sb || sb->removing) {
+        err_set(err, -ENOENT, "Sandbox %s not found.", id);
+        return FAULT_NOT_FOUND;
+    }
+    return d->ops->published(d, id, (uint16_t)port, ret, err) < 0 ? FAULT_ADDRESS : FAULT_NONE;
+}
+
+const char *service_guard_token(struct service *s, const char *id) {
+    struct driver *d = s->o.driver;
+    return d->ops->guard_token && map_has(s->table, id) ? d->ops->guard_token(d, id) : NULL;
+}
+
+const struct driver_rules *service_rules(const struct service *s) {
+    return &s->o.driver->rules;
 }

@@ -277,7 +277,7 @@ static void begin_logs(struct call *c, const struct diag_query *q, unsigned tail
     l->q = *q;
     str_copy(l->id, sizeof l->id, c->m->params[0]);
     xch_hold(c->x);
-    service_logs(c->x->api->o.service, l->id, tail, cb, l);
+    service_logs(c->x->api->o.service, l->id, &(struct log_query){.tail = tail}, cb, l);
 }
 
 void op_logs(struct call *c) {

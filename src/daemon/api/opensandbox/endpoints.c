@@ -78,7 +78,7 @@ static bool read_query(struct call *c, struct endpoint_query *ret) {
 void op_endpoint(struct call *c) {
     struct xch *x = c->x;
     struct endpoint_query q = {0};
-    struct sock_addr to;
+    struct target to;
     struct err err = {0};
     char address[300];
     const char *id = c->m->params[0], *host = h1_req_header(x->req, "Host");

@@ -121,7 +121,7 @@ static void run(struct xch *x, const struct sock_addr *to, const char *id, int64
 void op_proxy(struct call *c) {
     struct xch *x = c->x;
     json_t *detail = json_array();
-    struct sock_addr to;
+    struct target to;
     struct err err = {0};
     bool known = false;
 
@@ -145,5 +145,5 @@ void op_proxy(struct call *c) {
     else if (f)
         answer_fault(x, f, &err);
     else
-        run(x, &to, c->m->params[0], port);
+        run(x, &to.addr, c->m->params[0], port);
 }

@@ -19,6 +19,9 @@ static const struct {
     [SB_FAILED] = {"Failed", "CONTAINER_EXITED_ERROR", NULL},
     [SB_LOST] = {"Failed", "CONTAINER_LOST",
                  "Sandbox no longer exists: the machine or its runtime was restarted."},
+    [SB_PENDING] = {"Pending", "CONTAINER_STARTING", "Sandbox is starting."},
+    [SB_UNKNOWN] = {"Unknown", "CONTAINER_STATE_UNKNOWN",
+                    "The runtime reports a state that is not known."},
 };
 
 const char *render_state(enum sandbox_state s) {

@@ -298,6 +298,53 @@ static const char *first_broken_rule(const json_t *in, bool *ret_template, json_
     return lifecycle_problem(in);
 }
 
+/* Copies a text member that may be absent. */
+static int take_text(const json_t *o, const char *key, char **ret) {
+    const char *s = json_str(o, key);
+    *ret = s ? strdup(s) : NULL;
+    return s && !*ret ? -1 : 0;
+}
+
+static int take_named(const json_t *v, struct volume_request *to) {
+    to->create_if_missing = json_bool(v, "createIfNotExists", true);
+    to->delete_on_termination = json_bool(v, "deleteOnSandboxTermination", false);
+    return take_text(v, "claimName", &to->claim);
+}
+
+static int take_oss(const json_t *v, struct oss_request *to) {
+    const json_t *o;
+    size_t i;
+
+    json_array_foreach(json_object_get(v, "options"), i, o) {
+        if (strv_add(&to->options, json_string_value(o)) < 0)
+            return -1;
+    }
+    if (take_text(v, "version", &to->version) < 0)
+        return -1;
+    if (!to->version && !(to->version = strdup("2.0")))
+        return -1;
+    return take_text(v, "bucket", &to->bucket) | take_text(v, "endpoint", &to->endpoint) |
+           take_text(v, "accessKeyId", &to->key_id) |
+           take_text(v, "accessKeySecret", &to->key_secret);
+}
+
+static int take_volume(const json_t *v, struct volume_request *to) {
+    const json_t *host = json_object_get(v, "host"), *pvc = json_object_get(v, "pvc");
+    const json_t *oss = json_object_get(v, "ossfs");
+
+    to->n_backends = (host != NULL) + (pvc != NULL) + (oss != NULL);
+    to->kind = host ? VOLUME_HOST : pvc ? VOLUME_NAMED : VOLUME_OSS;
+    to->read_only = json_bool(v, "readOnly", false);
+    to->host_path = strdup(host ? json_str(host, "path") : "");
+    if (!to->host_path || take_text(v, "name", &to->name) < 0 ||
+        take_text(v, "mountPath", &to->mount_path) < 0 ||
+        take_text(v, "subPath", &to->sub_path) < 0)
+        return -1;
+    if (pvc && take_named(pvc, to) < 0)
+        return -1;
+    return oss ? take_oss(oss, &to->oss) : 0;
+}
+
 static int take_volumes(const json_t *list, struct create_request *rq) {
     const json_t *v;
     size_t i;
@@ -308,19 +355,7 @@ static int take_volumes(const json_t *list, struct create_request *rq) {
     if (!rq->volumes)
         return -1;
     json_array_foreach(list, i, v) {
-        struct volume_request *to = &rq->volumes[rq->n_volumes++];
-        const json_t *host = json_object_get(v, "host");
-        bool pvc = json_object_get(v, "pvc"), oss = json_object_get(v, "ossfs");
-        const char *sub = json_str(v, "subPath");
-
-        to->n_backends = (host != NULL) + pvc + oss;
-        to->kind = host ? VOLUME_HOST : pvc ? VOLUME_NAMED : VOLUME_OSS;
-        to->read_only = json_bool(v, "readOnly", false);
-        to->name = strdup(json_str(v, "name"));
-        to->mount_path = strdup(json_str(v, "mountPath"));
-        to->host_path = strdup(host ? json_str(host, "path") : "");
-        to->sub_path = sub ? strdup(sub) : NULL;
-        if (!to->name || !to->mount_path || !to->host_path || (sub && !to->sub_path))
+        if (take_volume(v, &rq->volumes[rq->n_volumes++]) < 0)
             return -1;
     }
     return 0;
@@ -343,9 +378,28 @@ static int take_lists(const json_t *in, struct create_request *rq) {
     return 0;
 }
 
+static int take_source(const json_t *in, struct create_request *rq) {
+    const json_t *from = json_object_get(in, "image"), *auth = json_object_get(from, "auth");
+    const char *uri = json_str(from, "uri"), *snapshot = json_str(in, "snapshotId");
+
+    if (!is_blank(uri) && !(rq->image = strdup(uri)))
+        return -1;
+    if (!is_blank(snapshot) && !(rq->snapshot_id = strdup(snapshot)))
+        return -1;
+    return take_text(auth, "username", &rq->registry_user) |
+           take_text(auth, "password", &rq->registry_password);
+}
+
+static int take_policy(const json_t *in, struct create_request *rq) {
+    rq->policy = json_incref(json_object_get(in, "networkPolicy"));
+    rq->credential_proxy = json_bool(json_object_get(in, "credentialProxy"), "enabled", false);
+    if (rq->policy && !json_object_get(rq->policy, "egress"))
+        return json_object_set_new(rq->policy, "egress", json_array());
+    return 0;
+}
+
 static int translate(const json_t *in, struct create_request *rq) {
     const json_t *os = json_object_get(in, "platform");
-    const char *uri = json_str(json_object_get(in, "image"), "uri");
 
     rq->timeout_s = json_int(in, "timeout", 0);
     rq->metadata = json_incref(json_object_get(in, "metadata"));
@@ -353,11 +407,9 @@ static int translate(const json_t *in, struct create_request *rq) {
     rq->limits = json_incref(json_object_get(in, "resourceLimits"));
     rq->no_entrypoint = str_eq(json_str(rq->extensions, "cove.entrypoint"), "none");
     rq->has_template = !is_blank(json_str(in, "templateId"));
-    rq->has_snapshot = !is_blank(json_str(in, "snapshotId"));
     rq->has_lifecycle = json_object_get(in, "lifecycle") != NULL;
-    rq->has_policy = json_object_get(in, "networkPolicy") != NULL;
     rq->secure_access = json_bool(in, "secureAccess", false);
-    if (uri && !(rq->image = strdup(uri)))
+    if (take_source(in, rq) < 0 || take_policy(in, rq) < 0)
         return -1;
     if (os &&
         (!(rq->os = strdup(json_str(os, "os"))) || !(rq->arch = strdup(json_str(os, "arch")))))

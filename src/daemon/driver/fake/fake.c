@@ -111,8 +111,8 @@ static int op_create(struct driver *d, const struct sandbox_spec *spec, struct i
             ret_steps->t[ret_steps->n++] = (struct step_time){"fake", 1};
     }
     leave(f, FAKE_CREATE, r);
-    if (ended.id[0] && d->events.on_exit)
-        d->events.on_exit(&ended, d->events.ud);
+    if (ended.id[0] && d->events.on_change)
+        d->events.on_change(&ended, d->events.ud);
     return r;
 }
 
@@ -182,13 +182,14 @@ static int op_list(struct driver *d, struct instance_info **ret, size_t *ret_n, 
     return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
-static int op_address(struct driver *d, const char *id, uint16_t port, struct sock_addr *ret) {
+static int op_address(struct driver *d, const char *id, uint16_t port, struct target *ret) {
     struct fake *f = of(d);
-    *ret = (struct sock_addr){.host = f->host, .port = f->port ? f->port : port};
+    *ret = (struct target){.addr = {.host = f->host, .port = f->port ? f->port : port}};
     return 0;
 }
 
-static int op_logs(struct driver *d, const char *id, unsigned tail, char **ret, struct err *err) {
+static int op_logs(struct driver *d, const char *id, unsigned tail, bool timestamps,
+                   int64_t since_us, char **ret, struct err *err) {
     struct fake *f = of(d);
     int r = enter(f, FAKE_LOGS, err);
     if (r == 0)
@@ -200,7 +201,8 @@ static json_t *op_capabilities(struct driver *d) {
     return json_pack("{s:[s],s:b}", "net", "none", "pause", 1);
 }
 
-static int op_check_image(struct driver *d, const char *image, struct err *err) {
+static int op_ensure_image(struct driver *d, struct sandbox_spec *spec, struct err *err) {
+    const char *image = spec->image;
     struct fake *f = of(d);
     int r = enter(f, FAKE_IMAGE, err);
     if (r == 0 && str_starts(image, "local/missing"))
@@ -208,7 +210,8 @@ static int op_check_image(struct driver *d, const char *image, struct err *err) 
     return leave(f, FAKE_IMAGE, r);
 }
 
-static int op_recover(struct driver *d, const char *const *known, struct err *err) {
+static int op_recover(struct driver *d, const char *const *known, const char *const *undone,
+                      struct err *err) {
     struct fake *f = of(d);
     int r = enter(f, FAKE_RECOVER, err);
 
@@ -240,7 +243,7 @@ static const struct driver_ops ops = {
     .address = op_address,
     .logs = op_logs,
     .capabilities = op_capabilities,
-    .check_image = op_check_image,
+    .ensure_image = op_ensure_image,
     .recover = op_recover,
     .free = op_free,
 };
@@ -250,6 +253,7 @@ struct driver *fake_new(void) {
     if (!f)
         abort();
     f->d.ops = &ops;
+    f->d.rules.provider = "fake";
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
     list_init(&f->all);
@@ -313,8 +317,8 @@ void fake_exit(struct driver *d, const char *id, int code) {
         info = i->info;
     }
     pthread_mutex_unlock(&f->lock);
-    if (i && d->events.on_exit)
-        d->events.on_exit(&info, d->events.ud);
+    if (i && d->events.on_change)
+        d->events.on_change(&info, d->events.ud);
 }
 
 void fake_lose(struct driver *d, const char *id) {

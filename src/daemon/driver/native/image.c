@@ -137,7 +137,8 @@ int root_plan_make(struct native *n, const char *image, struct root_plan *ret, s
     return 0;
 }
 
-int native_check_image(struct driver *d, const char *image, struct err *err) {
+int native_ensure_image(struct driver *d, struct sandbox_spec *spec, struct err *err) {
+    const char *image = spec->image;
     struct native *n = native_of(d);
     _cleanup_image_ struct image img = {0};
     int r;

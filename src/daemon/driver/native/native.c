@@ -157,14 +157,15 @@ static int op_layers_in_use(struct driver *d, struct strv *ret) {
     return r;
 }
 
-static int op_address(struct driver *d, const char *id, uint16_t port, struct sock_addr *ret) {
+static int op_address(struct driver *d, const char *id, uint16_t port, struct target *ret) {
     struct native *n = native_of(d);
     int r = -ENOENT;
 
     pthread_mutex_lock(&n->lock);
     struct box *b = find_visible(n, id);
     if (b && b->netns_fd > 0) {
-        *ret = (struct sock_addr){.host = "127.0.0.1", .port = port, .netns_fd = b->netns_fd};
+        *ret = (struct target){
+            .addr = {.host = "127.0.0.1", .port = port, .netns_fd = b->netns_fd}};
         r = 0;
     }
     pthread_mutex_unlock(&n->lock);
@@ -182,7 +183,9 @@ static const char *last_lines(const char *text, size_t len, unsigned n) {
     return n == 0 && *p == '\n' ? p + 1 : p;
 }
 
-static int op_logs(struct driver *d, const char *id, unsigned tail, char **ret, struct err *err) {
+/* The output is kept as it came, without times: timestamps and since_us have no effect. */
+static int op_logs(struct driver *d, const char *id, unsigned tail, bool timestamps,
+                   int64_t since_us, char **ret, struct err *err) {
     struct native *n = native_of(d);
     char path[SANDBOX_ID_MAX + 32] = "";
     _cleanup_free_ char *text = NULL;
@@ -273,7 +276,7 @@ const struct driver_ops native_ops = {
     .address = op_address,
     .logs = op_logs,
     .capabilities = op_capabilities,
-    .check_image = native_check_image,
+    .ensure_image = native_ensure_image,
     .recover = native_recover,
     .free = op_free,
 };

@@ -108,7 +108,7 @@ struct root_plan {
 };
 void root_plan_done(struct root_plan *p);
 int root_plan_make(struct native *n, const char *image, struct root_plan *ret, struct err *err);
-int native_check_image(struct driver *d, const char *image, struct err *err);
+int native_ensure_image(struct driver *d, struct sandbox_spec *spec, struct err *err);
 
 /* files.c: what is written into a sandbox's directory. */
 #define HOSTNAME_SIZE 65
@@ -167,4 +167,5 @@ void parked_refill(struct parked *p); /* p may be NULL */
 void warm_refill(struct warm *w);     /* w may be NULL */
 
 /* recover.c */
-int native_recover(struct driver *d, const char *const *known, struct err *err);
+int native_recover(struct driver *d, const char *const *known, const char *const *undone,
+                   struct err *err);

@@ -249,6 +249,11 @@ int native_driver_new(const struct native_config *config, const struct driver_ev
     if (!n)
         return err_set(err, -ENOMEM, "out of memory");
     n->driver.ops = &native_ops;
+    n->driver.rules = (struct driver_rules){.provider = "native",
+                                            .disk_limit = true, /* asked of the file system */
+                                            .net_choice = true,
+                                            .cwd_choice = true,
+                                            .no_entrypoint = true};
     if (events)
         n->driver.events = *events;
     n->state_lock = n->sandboxes_fd = n->runtime_fd = n->agent_fd = -1;

@@ -160,7 +160,8 @@ static void end_orphans(const char *state_dir, void *ud) {
     native_nat_collect(instance);
 }
 
-int native_recover(struct driver *d, const char *const *known, struct err *err) {
+int native_recover(struct driver *d, const char *const *known, const char *const *undone,
+                   struct err *err) {
     struct native *n = native_of(d);
     _cleanup_strv_ struct strv keys = {0};
     int r = list_names(n->sandboxes_fd, &keys);

@@ -50,8 +50,8 @@ static void on_end(struct watch *w, int pidfd) {
     if (!b)
         return;
     log_debug("sandbox ended", LOG_STR("sandbox", info.id), LOG_INT("exit_code", info.exit_code));
-    if (n->driver.events.on_exit)
-        n->driver.events.on_exit(&info, n->driver.events.ud);
+    if (n->driver.events.on_change)
+        n->driver.events.on_change(&info, n->driver.events.ud);
 }
 
 static void *run(void *arg) {

@@ -1,0 +1,218 @@
+/*
+ * What the files of the Docker driver share. `struct docker` owns the engine client, the index of
+ * our containers (fed by the engine's events) and the port reservations; one lock guards index and
+ * reservations and is never held across an engine call.
+ */
+#pragma once
+
+#include <pthread.h>
+
+#include "base/map.h"
+#include "daemon/driver/docker/docker.h"
+#include "docker/engine.h"
+
+#define LABEL_ID "opensandbox.io/id"
+#define LABEL_EXPIRES_AT "opensandbox.io/expires-at"
+#define LABEL_MANUAL_CLEANUP "opensandbox.io/manual-cleanup"
+#define LABEL_OS "opensandbox.io/platform-os"
+#define LABEL_ARCH "opensandbox.io/platform-arch"
+#define LABEL_SNAPSHOT_ID "opensandbox.io/snapshot-id"
+#define LABEL_RENEW_EXTEND "opensandbox.io/access-renew-extend-seconds"
+#define LABEL_EXTENSION_PREFIX "opensandbox.io/extensions."
+#define LABEL_MANAGED_BY "opensandbox.io/volume-managed-by"
+#define LABEL_OSS_MOUNTS "opensandbox.io/ossfs-mounts"
+#define LABEL_AGENT_PORT "opensandbox.io/embedding-proxy-port"
+#define LABEL_HTTP_PORT "opensandbox.io/http-port"
+#define LABEL_GUARD_TOKEN "opensandbox.io/egress-auth-token"
+#define LABEL_GUARD_FOR "opensandbox.io/egress-sidecar-for"
+/* Ours: which daemon made it (of containers and volumes), for which sandbox a volume was made, what
+ * a helper container is for. */
+#define LABEL_INSTANCE "cove.instance"
+#define LABEL_CREATED_FOR "cove.created-for"
+#define LABEL_HELPER "cove.helper"
+
+#define RUNTIME_DIR "/opt/opensandbox"
+#define RUNTIME_VOLUME_FORMAT "opensandbox-runtime-%s" /* sandbox id */
+#define OEM_VOLUME_FORMAT "opensandbox-win-oem-%s"
+#define SANDBOX_NAME_FORMAT "sandbox-%s"
+#define GUARD_NAME_FORMAT "sandbox-egress-%s"
+#define HTTP_PORT 8080
+
+/* One of our containers, as last seen. Guarded by docker.lock; entries are freed only with the
+ * driver or by the service's remove, so that address() may lend their strings (interned). */
+struct box {
+    char id[SANDBOX_ID_MAX + 1]; /* sandbox id: key of the index */
+    char *container;             /* engine id */
+    struct instance_info info;
+    const char *address;          /* of the container, interned; NULL = none */
+    uint16_t agent_port, http_port; /* host ports of the labels; 0 = none */
+    char *guard_token;            /* NULL = no guard */
+    bool has_guard;
+    bool is_creating;
+};
+
+struct docker {
+    struct driver driver;
+    struct docker_config config; /* owned copies */
+    char instance[17];           /* of the state directory: value of LABEL_INSTANCE */
+    struct engine *engine;
+    pthread_mutex_t lock;
+    struct map *boxes;     /* sandbox id -> struct box */
+    struct map *interned;  /* text -> itself; strings that live as long as the driver */
+    struct ports *ports;   /* ports.c */
+    struct pulls *pulls; /* image.c: single-flight pulls, the engine's platform */
+    struct docker_agent *agent;   /* agent.c: archives of the agent by platform */
+    struct docker_watch *watch;   /* watch.c: the thread that reads the engine's events */
+    char *proxy_host;      /* where published ports are reached from here */
+};
+
+static inline struct docker *docker_of(struct driver *d) {
+    return (struct docker *)((char *)d - offsetof(struct docker, driver));
+}
+
+/* ---- index.c ---- */
+const char *docker_intern(struct docker *k, const char *text); /* lock held; NULL on -ENOMEM */
+struct box *docker_find(struct docker *k, const char *id);     /* lock held; NULL = none */
+/* Enters or refreshes a box from an inspect answer; takes the lock. *ret_info may be NULL. */
+int docker_index_update(struct docker *k, const json_t *inspect, struct instance_info *ret_info,
+                        struct err *err);
+void docker_index_drop(struct docker *k, const char *id);
+/* State, exit code and times of an inspect answer (lifecycle.md §5.1, first match wins). */
+void docker_read_state(const json_t *inspect, struct instance_info *ret);
+/* Container of a sandbox: by name with the id label checked, else by label. -ENOENT. *ret: inspect
+ * answer. */
+int docker_lookup(struct docker *k, const char *id, json_t **ret, struct err *err);
+
+/* ---- labels.c: pure ---- */
+struct label_extras {
+    uint16_t agent_port, http_port; /* 0 = none */
+    const char *guard_token;        /* NULL = none */
+    bool has_runtime_volume;        /* it is one of the managed volumes */
+};
+json_t *docker_labels(const struct docker *k, const struct sandbox_spec *spec,
+                      const struct label_extras *x);
+/* Reserved keys of the image's own labels that `labels` does not set are set to "". */
+int docker_labels_shadow(json_t *labels, const json_t *image_labels);
+/* Labels of a container that no row knows -> what a create would have stored. */
+int docker_found(const struct docker *k, const json_t *inspect, struct found_sandbox *ret,
+                 struct err *err);
+
+/* ---- container.c: pure ---- */
+struct container_extras {
+    const char *guard_container; /* engine id of the sidecar whose network is shared; NULL = none */
+    const struct port_binding *ports;
+    size_t n_ports;
+    bool has_runtime_volume;
+    const char *const *agent_binds; /* "src:dst:ro" of the agent's files; NULL = injected later */
+};
+/* Body of POST /containers/create. */
+json_t *docker_container_body(const struct docker *k, const struct sandbox_spec *spec,
+                              json_t *labels, const struct container_extras *x);
+/* Environment of the sandbox: docker.sandbox_env, the request's, EXECD_INIT, tokens, OPENSANDBOX_ID
+ */
+int docker_environment(const struct docker *k, const struct sandbox_spec *spec, struct strv *ret);
+
+/* ---- ports.c ---- */
+struct port_binding {
+    char key[16]; /* "44772", "3389/udp": normalised */
+    uint16_t host_port;
+};
+int ports_new(struct docker *k, struct ports **ret);
+struct ports *ports_free(struct ports *p);
+/* One host port for each key, reserved until ports_release. -ENOSPC after 50 tries. */
+int ports_reserve(struct ports *p, const char *const *keys, struct port_binding *ret, size_t n,
+                  struct err *err);
+void ports_release(struct ports *p, const struct port_binding *b, size_t n);
+/* Is this the engine's way of saying that a host port is taken? */
+bool ports_is_conflict(const char *text);
+
+/* ---- image.c ---- */
+int pulls_new(struct docker *k, struct pulls **ret);
+struct pulls *pulls_free(struct pulls *im);
+/* lifecycle.md §4.2; user, password may be NULL; never_pull: a snapshot's image. */
+struct image_wish {
+    const char *ref, *os, *arch, *user, *password;
+    bool never_pull;
+};
+int pulls_ensure(struct docker *k, const struct image_wish *w, struct err *err);
+/* "linux/amd64" of the engine; "" = unknown. Cached after the first success. */
+const char *pulls_engine_platform(struct docker *k);
+/* Normalised: x86_64 -> amd64 … */
+void platform_normalise(const char *os, const char *arch, char *ret, size_t size);
+
+/* ---- agent.c ---- */
+int docker_agent_new(struct docker *k, struct docker_agent **ret, struct err *err);
+struct docker_agent *docker_agent_free(struct docker_agent *a);
+/* Binds that bring the agent without copying ("src:dst:ro", NULL-terminated), when the engine sees
+ * our files; NULL = agent_inject must be used. */
+const char *const *agent_binds(struct docker *k);
+/* Copies launcher and agent into a container that is made and not started. DRIVER_AGENT_*,
+ * DRIVER_BOOTSTRAP. */
+int agent_inject(struct docker *k, const char *container, const json_t *inspect, struct err *err);
+int agent_inject_windows(struct docker *k, const char *container, struct err *err);
+/* Removes helper containers that a killed daemon left. */
+void agent_collect(struct docker *k);
+
+/* ---- guard.c: the egress sidecar ---- */
+struct guard {
+    char container[80]; /* engine id */
+    char token[40];
+};
+int guard_check_policy(struct driver *d, const struct sandbox_spec *spec, struct err *err);
+int guard_check_switches(const struct docker *k, const struct sandbox_spec *spec, struct err *err);
+/* Volume, sidecar, readiness. Undoes itself on failure. `ret->token` is set by the caller. */
+int guard_start(struct docker *k, const struct sandbox_spec *spec, const struct port_binding *ports,
+                size_t n_ports, struct guard *ret, struct err *err);
+void guard_make_token(char ret[40]);
+/* Stop with grace, remove with force, then the runtime volume if the server made it. Missing is
+ * fine; errors are logged. */
+void guard_remove(struct docker *k, const char *sandbox_id);
+/* Pause after, resume before the sandbox; what was changed is undone on failure. */
+int guard_pause(struct docker *k, const char *sandbox_id, bool expected, struct err *err);
+int guard_resume(struct docker *k, const char *sandbox_id, bool expected, struct err *err);
+/* Sidecars of this instance (and unmarked ones) whose sandbox is gone. */
+void guard_collect_orphans(struct docker *k);
+
+/* ---- windows.c ---- */
+int windows_check_devices(const struct sandbox_spec *spec, struct err *err);
+int windows_environment(const struct sandbox_spec *spec, struct strv *env);
+void windows_remove_volume(struct docker *k, const char *sandbox_id); /* the OEM volume */
+static inline bool is_windows(const struct sandbox_spec *s) {
+    return str_eq(s->os, "windows");
+}
+
+/* ---- create.c, life.c, ports' addresses (reach.c), look.c, volume.c, snapshot.c, recover.c ---- */
+int docker_create(struct driver *d, const struct sandbox_spec *spec, struct instance_info *ret,
+                  struct step_times *ret_steps, struct err *err);
+int docker_ensure_image(struct driver *d, struct sandbox_spec *spec, struct err *err);
+int docker_check_network(struct driver *d, struct err *err);
+int docker_check_late(struct driver *d, const struct sandbox_spec *spec, struct err *err);
+int docker_remove(struct driver *d, const char *id, struct err *err);
+int docker_pause(struct driver *d, const char *id, struct err *err);
+int docker_resume(struct driver *d, const char *id, struct err *err);
+int docker_inspect(struct driver *d, const char *id, struct instance_info *ret, struct err *err);
+int docker_list(struct driver *d, struct instance_info **ret, size_t *ret_n, struct err *err);
+int docker_address(struct driver *d, const char *id, uint16_t port, struct target *ret);
+int docker_published(struct driver *d, const char *id, uint16_t port, struct published *ret,
+                     struct err *err);
+const char *docker_guard_token(struct driver *d, const char *id);
+int docker_logs(struct driver *d, const char *id, unsigned tail, bool timestamps, int64_t since_us,
+                char **ret, struct err *err);
+int docker_describe(struct driver *d, const char *id, json_t **ret, struct err *err);
+json_t *docker_capabilities(struct driver *d);
+int docker_volume_open(struct driver *d, const char *name, const char *create_for,
+                       struct volume_info *ret, struct err *err);
+int docker_volume_remove(struct driver *d, const char *name, const char *created_for,
+                         struct err *err);
+int docker_snapshot_create(struct driver *d, const char *id, const char *snapshot_id,
+                           char **ret_image, struct err *err);
+int docker_snapshot_exists(struct driver *d, const char *image, struct err *err);
+int docker_snapshot_remove(struct driver *d, const char *image, struct err *err);
+int docker_recover(struct driver *d, const char *const *known, const char *const *undone,
+                   struct err *err);
+int docker_found_each(struct driver *d, int (*cb)(struct found_sandbox *f, void *ud), void *ud,
+                      struct err *err);
+
+/* ---- watch.c ---- */
+int docker_watch_new(struct docker *k, struct docker_watch **ret, struct err *err);
+struct docker_watch *docker_watch_free(struct docker_watch *w); /* ends the thread; returns NULL */
