@@ -44,11 +44,11 @@ struct box {
     char id[SANDBOX_ID_MAX + 1]; /* sandbox id: key of the index */
     char *container;             /* engine id */
     struct instance_info info;
-    const char *address;          /* of the container, interned; NULL = none */
+    const char *address;            /* of the container, interned; NULL = none */
     uint16_t agent_port, http_port; /* host ports of the labels; 0 = none */
-    char *guard_token;            /* NULL = no guard */
+    char *guard_token;              /* NULL = no guard; set once, never changed */
     bool has_guard;
-    bool is_creating;
+    bool is_host_net; /* shares the engine's network: its ports are the machine's */
 };
 
 struct docker {
@@ -57,13 +57,13 @@ struct docker {
     char instance[17];           /* of the state directory: value of LABEL_INSTANCE */
     struct engine *engine;
     pthread_mutex_t lock;
-    struct map *boxes;     /* sandbox id -> struct box */
-    struct map *interned;  /* text -> itself; strings that live as long as the driver */
-    struct ports *ports;   /* ports.c */
-    struct pulls *pulls; /* image.c: single-flight pulls, the engine's platform */
-    struct docker_agent *agent;   /* agent.c: archives of the agent by platform */
-    struct docker_watch *watch;   /* watch.c: the thread that reads the engine's events */
-    char *proxy_host;      /* where published ports are reached from here */
+    struct map *boxes;          /* sandbox id -> struct box */
+    struct map *interned;       /* text -> itself; strings that live as long as the driver */
+    struct ports *ports;        /* ports.c */
+    struct pulls *pulls;        /* image.c: single-flight pulls, the engine's platform */
+    struct docker_agent *agent; /* agent.c: archives of the agent by platform */
+    struct docker_watch *watch; /* watch.c: the thread that reads the engine's events */
+    char *proxy_host;           /* where published ports are reached from here */
 };
 
 static inline struct docker *docker_of(struct driver *d) {
@@ -73,14 +73,27 @@ static inline struct docker *docker_of(struct driver *d) {
 /* ---- index.c ---- */
 const char *docker_intern(struct docker *k, const char *text); /* lock held; NULL on -ENOMEM */
 struct box *docker_find(struct docker *k, const char *id);     /* lock held; NULL = none */
-/* Enters or refreshes a box from an inspect answer; takes the lock. *ret_info may be NULL. */
+/* Enters or refreshes a box from an inspect answer; takes the lock. *ret_info may be NULL. A create
+ * enters its box before the start (INST_PENDING): from then on events of it are followed, and an
+ * exit is reported. An answer that is older than an exit already seen changes nothing. */
 int docker_index_update(struct docker *k, const json_t *inspect, struct instance_info *ret_info,
                         struct err *err);
+/* The same for a box that must be there already, with the state before; false = no such box, or of
+ * another container. */
+bool docker_index_refresh(struct docker *k, const json_t *inspect, enum instance_state *ret_old,
+                          struct instance_info *ret_info);
 void docker_index_drop(struct docker *k, const char *id);
 /* State, exit code and times of an inspect answer (lifecycle.md §5.1, first match wins). */
 void docker_read_state(const json_t *inspect, struct instance_info *ret);
-/* Container of a sandbox: by name with the id label checked, else by label. -ENOENT. *ret: inspect
- * answer. */
+/* A label of an inspect answer; NULL when it is missing or empty (blanked). */
+const char *docker_label(const json_t *inspect, const char *key);
+/* Containers and volumes of another daemon of ours are never touched nor shown; unmarked ones are
+ * another server's, and taken over. labels: object or NULL. */
+bool docker_is_mine(const struct docker *k, const json_t *labels);
+/* Address by which the container is reached inside of its networks; NULL = none (pure). */
+const char *docker_read_address(const char *network_mode, const json_t *inspect);
+/* Container of a sandbox: the indexed one, else by name with the id label checked, else by label.
+ * -ENOENT. *ret: inspect answer. */
 int docker_lookup(struct docker *k, const char *id, json_t **ret, struct err *err);
 
 /* ---- labels.c: pure ---- */
@@ -167,9 +180,11 @@ void guard_make_token(char ret[40]);
 /* Stop with grace, remove with force, then the runtime volume if the server made it. Missing is
  * fine; errors are logged. */
 void guard_remove(struct docker *k, const char *sandbox_id);
-/* Pause after, resume before the sandbox; what was changed is undone on failure. */
-int guard_pause(struct docker *k, const char *sandbox_id, bool expected, struct err *err);
-int guard_resume(struct docker *k, const char *sandbox_id, bool expected, struct err *err);
+/* Inspect answers of a sandbox's sidecars; new reference to a list. */
+int guard_find(struct docker *k, const char *sandbox_id, json_t **ret, struct err *err);
+/* All of the list are paused / resumed, or, on failure, none (what was changed is undone). */
+int guard_pause(struct docker *k, const json_t *guards, struct err *err);
+int guard_resume(struct docker *k, const json_t *guards, struct err *err);
 /* Sidecars of this instance (and unmarked ones) whose sandbox is gone. */
 void guard_collect_orphans(struct docker *k);
 
@@ -181,7 +196,8 @@ static inline bool is_windows(const struct sandbox_spec *s) {
     return str_eq(s->os, "windows");
 }
 
-/* ---- create.c, life.c, ports' addresses (reach.c), look.c, volume.c, snapshot.c, recover.c ---- */
+/* ---- create.c, life.c, ports' addresses (reach.c), look.c, volume.c, snapshot.c, recover.c ----
+ */
 int docker_create(struct driver *d, const struct sandbox_spec *spec, struct instance_info *ret,
                   struct step_times *ret_steps, struct err *err);
 int docker_ensure_image(struct driver *d, struct sandbox_spec *spec, struct err *err);
@@ -212,6 +228,13 @@ int docker_recover(struct driver *d, const char *const *known, const char *const
                    struct err *err);
 int docker_found_each(struct driver *d, int (*cb)(struct found_sandbox *f, void *ud), void *ud,
                       struct err *err);
+
+/* ---- legacy.c: records beside the engine, in the form of an opensandbox-server ---- */
+/* Expiry override and metadata of a sandbox; 0 / NULL = none. Unreadable ones count as missing. */
+void legacy_read(const struct docker *k, const char *id, int64_t *ret_expires_us,
+                 json_t **ret_metadata);
+void docker_note_expiry(struct driver *d, const char *id, int64_t expires_us);
+void legacy_forget(const struct docker *k, const char *id);
 
 /* ---- watch.c ---- */
 int docker_watch_new(struct docker *k, struct docker_watch **ret, struct err *err);
