@@ -134,7 +134,7 @@ static void check_disk(json_t *checks) {
         : bytes < DISK_LOW ? "warning"
                            : "ok",
         detail, "images and what sandboxes write are kept there",
-        "make room, or set native.state_dir to a larger disk");
+        "make room, or set server.state_dir to a larger disk");
 }
 
 static void check_port(json_t *checks, bool daemon_runs) {

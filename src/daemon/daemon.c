@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "base/path.h"
@@ -38,6 +39,7 @@ struct daemon {
     struct api *api;
     struct h1_server *server;
     char *socket_path;
+    int state_lock;
     size_t removals; /* of a private daemon's end */
     int result;
 };
@@ -209,13 +211,36 @@ static int watch_life(struct daemon *d, struct err *err) {
     return 0;
 }
 
+/* The native driver has its own lock; containers of one state directory have one master too. */
+static int lock_state(struct daemon *d, struct err *err) {
+    d->state_lock = open(d->c->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->state_lock < 0)
+        return err_sys(err, -errno, "directory %s", d->c->state_dir);
+    if (flock(d->state_lock, LOCK_EX | LOCK_NB) < 0)
+        return err_set(err, -EBUSY, "another daemon uses the state directory %s", d->c->state_dir);
+    return 0;
+}
+
+static int open_images(struct daemon *d, struct err *err) {
+    _cleanup_free_ char *store =
+        d->c->store_dir ? strdup(d->c->store_dir) : path_join(d->c->state_dir, "store");
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): _cleanup_ */
+    int r = store ? images_open(store, d->c->state_dir, d->service, &d->images, err)
+                  : err_set(err, -ENOMEM, "out of memory");
+    if (r == 0 && !d->o->is_private)
+        images_collect(d->images);
+    return r;
+}
+
 static int open_state(struct daemon *d, struct err *err) {
     _cleanup_free_ char *file = path_join(d->c->state_dir, "state.db");
+    bool is_docker = config_is_docker(d->c);
     int r;
 
     if (!file)
         return err_set(err, -ENOMEM, "out of memory");
-    if ((r = driver_open(d->c, &d->driver, err)) < 0 || (r = statedb_open(file, &d->db, err)) < 0)
+    if ((is_docker && (r = lock_state(d, err)) < 0) ||
+        (r = driver_open(d->c, &d->driver, err)) < 0 || (r = statedb_open(file, &d->db, err)) < 0)
         return r;
     struct service_opts so = {
         .loop = &d->loop,
@@ -224,19 +249,12 @@ static int open_state(struct daemon *d, struct err *err) {
         .max_workers = (unsigned)d->c->workers,
         .max_timeout_s = d->c->max_sandbox_timeout_s,
         .allowed_host_paths = (const char *const *)d->c->allowed_host_paths.v,
-        .no_access_token = !d->c->access_token,
+        .no_access_token = !(is_docker ? d->c->docker.access_token : d->c->access_token),
         .default_net = str_ieq(d->c->default_network, "nat") ? NET_NAT : NET_NONE,
     };
     if ((r = service_open(&so, &d->service, err)) < 0)
         return r;
-    _cleanup_free_ char *store =
-        d->c->store_dir ? strdup(d->c->store_dir) : path_join(d->c->state_dir, "store");
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): _cleanup_ */
-    r = store ? images_open(store, d->c->state_dir, d->service, &d->images, err)
-              : err_set(err, -ENOMEM, "out of memory");
-    if (r == 0 && !d->o->is_private)
-        images_collect(d->images);
-    return r;
+    return is_docker ? 0 : open_images(d, err); /* the engine has its own images */
 }
 
 /* TCP only with a key, or when running without one was acknowledged. */
@@ -327,7 +345,7 @@ static int start(struct daemon *d, struct err *err) {
 }
 
 int daemon_run(struct config *c, const struct options *o, int start_lock, struct err *err) {
-    struct daemon d = {.c = c, .o = o};
+    struct daemon d = {.c = c, .o = o, .state_lock = -1};
     int r = uv_loop_init(&d.loop);
 
     if (r < 0) {
@@ -348,6 +366,7 @@ int daemon_run(struct config *c, const struct options *o, int start_lock, struct
     if (d.socket_path && r == 0)
         unlink(d.socket_path);
     free(d.socket_path);
+    fd_close(d.state_lock);
     if (r == 0 && d.result < 0)
         r = err_set(err, d.result, "not everything could be removed");
     return r;

@@ -26,7 +26,7 @@ static int init_config(const struct options *o) {
         o->init_path ? strdup(o->init_path) : path_join(home ? home : "/root", ".sandbox.toml");
     struct err err = {0};
 
-    config_write_sample(&b);
+    config_write_sample(&b, "native");
     if (!path || !buf_ok(&b)) {
         err_set(&err, -ENOMEM, "out of memory"); /* NOLINT(clang-analyzer-unix.Malloc): _cleanup_ */
         return complain(&err);
@@ -82,6 +82,10 @@ static int serve(struct config *c, const struct options *o) {
         err_set(&err, -EINVAL, "--log-level: expected error, warning, info or debug");
         return complain(&err);
     }
+    if (o->is_private && config_is_docker(c)) {
+        err_set(&err, -EINVAL, "--private needs runtime.type \"native\"");
+        return complain(&err);
+    }
     int start_lock = -1;
     struct config base = *c; /* for the sweep: shallow, but its own three directories */
     base.state_dir = strdup(c->state_dir);
@@ -90,7 +94,7 @@ static int serve(struct config *c, const struct options *o) {
     int r = base.state_dir && base.run_dir ? 0 : err_set(&err, -ENOMEM, "out of memory");
     if (r == 0 && o->is_private)
         r = private_setup(c, &start_lock, &err);
-    else if (r == 0)
+    else if (r == 0 && !config_is_docker(c))
         private_sweep(&base);
     if (r == 0)
         r = daemon_run(c, o, TAKE_FD(start_lock), &err);

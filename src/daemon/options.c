@@ -17,7 +17,7 @@ const char options_help[] =
     "  --config FILE        configuration (default: SANDBOX_CONFIG_PATH, /etc/cove/coved.toml, "
     "~/.sandbox.toml)\n"
     "  --socket PATH        Unix socket, instead of server.socket\n"
-    "  --state-dir DIR      state, instead of native.state_dir\n"
+    "  --state-dir DIR      state, instead of server.state_dir\n"
     "  --log-level LEVEL    error, warning, info or debug\n"
     "  --private            for one client: own state, no TCP; everything is removed at the end\n"
     "  --life-fd N          end when descriptor N reaches its end (with --private: standard input "

@@ -18,7 +18,7 @@ struct options {
     enum options_mode mode;
     const char *config;    /* NULL = the usual places */
     const char *socket;    /* overrides server.socket */
-    const char *state_dir; /* overrides native.state_dir */
+    const char *state_dir; /* overrides server.state_dir */
     const char *log_level;
     bool is_private; /* for one client: no TCP, own state, everything removed at the end */
     bool json, force;

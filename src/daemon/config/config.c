@@ -3,10 +3,11 @@
  * and key and says what was expected; none holds a value. Called at start and on SIGHUP, from the
  * loop thread.
  */
-#include "daemon/config/config.h"
+#include "daemon/config/config_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,14 +17,7 @@
 #define MAX_FILE ((size_t)1 << 20)
 #define SYSTEM_FILE "/etc/cove/coved.toml"
 #define USER_FILE ".sandbox.toml"
-
-struct reading {
-    struct config *c;
-    const char *name;
-    struct strv *warnings;
-    struct err *err;
-    bool has_tenants;
-};
+#define DSN_KEY "store.postgresql.dsn"
 
 /* ---- looking keys up ---- */
 
@@ -75,8 +69,8 @@ static int complain(const struct reading *r, const struct toml_value *v, const c
     return err_set(r->err, -EINVAL, "%s: %s: expected %s", r->name, v->key, expected);
 }
 
-static bool is_blank(const char *s) {
-    return !s[strspn(s, " \t\r\n")];
+bool config_is_blank(const char *s) {
+    return !s || !s[strspn(s, " \t\r\n")];
 }
 
 static void describe(const struct config_key *k, char *out, size_t size) {
@@ -120,7 +114,7 @@ static bool is_valid(const struct config_key *k, const struct toml_value *v) {
             return false;
         if (k->max && ((int64_t)strlen(v->str) < k->min || (int64_t)strlen(v->str) > k->max))
             return false;
-        return !(k->flags & KEY_NONEMPTY) || !is_blank(v->str);
+        return !(k->flags & KEY_NONEMPTY) || !config_is_blank(v->str);
     case KEY_INT:
         return v->type == TOML_INT && v->num >= k->min && v->num <= k->max;
     case KEY_FLOAT:
@@ -146,6 +140,27 @@ static int store_text(char **field, const char *s) {
     return 0;
 }
 
+static const char *home_dir(void) {
+    const char *home = getenv("HOME");
+    if (!str_is_empty(home))
+        return home;
+    const struct passwd *pw = getpwuid(geteuid());
+    return pw ? pw->pw_dir : "/root";
+}
+
+static char *expand_home(const char *path) {
+    return path[0] == '~' && path[1] == '/' ? path_join(home_dir(), path + 2) : strdup(path);
+}
+
+static int store_path(char **field, const char *s) {
+    char *path = expand_home(s);
+    if (!path)
+        return -ENOMEM;
+    free(*field);
+    *field = path;
+    return 0;
+}
+
 static int keep(struct config *c, const struct config_key *k, const struct toml_value *v) {
     char *base = (char *)c;
 
@@ -153,9 +168,12 @@ static int keep(struct config *c, const struct config_key *k, const struct toml_
         return 0;
     switch (k->type) {
     case KEY_TEXT:
-        return store_text((char **)(base + k->offset), v->str);
+        return (k->flags & KEY_PATH ? store_path : store_text)((char **)(base + k->offset), v->str);
     case KEY_INT:
         *(int64_t *)(base + k->offset) = v->num;
+        return 0;
+    case KEY_FLOAT:
+        *(double *)(base + k->offset) = v->real;
         return 0;
     case KEY_BOOL:
         *(bool *)(base + k->offset) = v->num;
@@ -163,37 +181,82 @@ static int keep(struct config *c, const struct config_key *k, const struct toml_
     case KEY_LIST:
         strv_done((struct strv *)(base + k->offset));
         return strv_copy((struct strv *)(base + k->offset), v->strings);
-    default:
-        return 0;
+    case KEY_MAP:
+        json_decref(*(json_t **)(base + k->offset));
+        *(json_t **)(base + k->offset) = json_object();
+        return *(json_t **)(base + k->offset) ? 0 : -ENOMEM;
     }
+    return 0;
 }
 
-static int warn(const struct reading *r, const struct toml_value *v, const char *what) {
-    if (r->warnings && strv_addf(r->warnings, "%s:%u: %s %s", r->name, v->line, v->key, what) < 0)
-        return err_set(r->err, -ENOMEM, "out of memory");
-    return 0;
+/* An entry of a table of texts. */
+static int keep_entry(struct config *c, const struct config_key *k, const struct toml_value *v) {
+    json_t **map = (json_t **)((char *)c + k->offset);
+
+    if (k->offset == NO_FIELD)
+        return 0;
+    if (!*map && !(*map = json_object()))
+        return -ENOMEM;
+    return json_object_set_new(*map, v->key + strlen(k->key) + 1, json_string(v->str)) < 0 ? -ENOMEM
+                                                                                           : 0;
+}
+
+unsigned config_line(const struct reading *r, const char *key) {
+    return (unsigned)json_integer_value(json_object_get(r->lines, key));
+}
+
+int config_complain(const struct reading *r, const char *key, const char *expected) {
+    return complain(r, &(struct toml_value){.key = key, .line = config_line(r, key)}, expected);
+}
+
+int config_warn(const struct reading *r, const char *key, const char *what) {
+    unsigned line = config_line(r, key);
+    int e = 0;
+
+    if (r->warnings && line)
+        e = strv_addf(r->warnings, "%s:%u: %s %s", r->name, line, key, what);
+    else if (r->warnings)
+        e = strv_addf(r->warnings, "%s: %s %s", r->name, key, what);
+    return e < 0 ? err_set(r->err, -ENOMEM, "out of memory") : 0;
+}
+
+/* Keys that older releases of OpenSandbox's server had: their files are no mistake. */
+static bool is_retired(const char *key) {
+    static const char *const all[] = {"kubernetes.informer_enabled", "kubernetes.service_account",
+                                      "kubernetes.snapshot_create_timeout_seconds"};
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+        if (strcmp(key, all[i]) == 0)
+            return true;
+    return false;
+}
+
+static int on_map_entry(struct reading *r, const struct config_key *map,
+                        const struct toml_value *v) {
+    if (v->type != TOML_STRING)
+        return complain(r, v, "a text");
+    return keep_entry(r->c, map, v) < 0 ? err_set(r->err, -ENOMEM, "out of memory") : 0;
 }
 
 static int on_value(const struct toml_value *v, void *ud) {
     struct reading *r = ud;
-    const struct config_key *k = find_key(v->key);
+    const struct config_key *k = find_key(v->key), *map = k ? NULL : find_map(v->key);
     char expected[300];
 
-    if (strcmp(v->key, "tenants") == 0)
-        r->has_tenants = true;
-    if (!k && find_map(v->key))
-        return v->type == TOML_STRING ? 0 : complain(r, v, "a text");
-    if (!k && v->type == TOML_TABLE && is_section(v->key))
+    if (r->lines && json_object_set_new(r->lines, v->key, json_integer(v->line)) < 0)
+        return err_set(r->err, -ENOMEM, "out of memory");
+    if (map)
+        return on_map_entry(r, map, v);
+    if (!k && ((v->type == TOML_TABLE && is_section(v->key)) || is_retired(v->key)))
         return 0;
     if (!k)
-        return warn(r, v, "is no known key, ignored");
+        return config_warn(r, v->key, "is no known key, ignored");
     if (!is_valid(k, v)) {
         describe(k, expected, sizeof expected);
         return complain(r, v, expected);
     }
-    if (keep(r->c, k, v) < 0)
+    if (keep(r->c, k, v) < 0 || (strcmp(v->key, DSN_KEY) == 0 && store_text(&r->dsn, v->str) < 0))
         return err_set(r->err, -ENOMEM, "out of memory");
-    return k->flags & KEY_LATER ? warn(r, v, "has no effect in this version") : 0;
+    return k->flags & KEY_LATER ? config_warn(r, v->key, "has no effect in this version") : 0;
 }
 
 /* ---- the whole ---- */
@@ -203,7 +266,7 @@ static int set_defaults(struct config *c, struct err *err) {
     struct reading r = {.c = c, .name = "defaults", .err = err};
 
     for (const struct config_key *k = config_keys; k->key; k++) {
-        if (!k->dflt || k->offset == NO_FIELD)
+        if (!k->dflt || k->offset == NO_FIELD || k->flags & KEY_ALIAS)
             continue;
         _cleanup_free_ char *line = str_printf("%s = %s", k->key, k->dflt);
         if (!line)
@@ -215,52 +278,86 @@ static int set_defaults(struct config *c, struct err *err) {
     return 0;
 }
 
-static int check_rules(const struct reading *r) {
-    const struct config *c = r->c;
-    enum log_level level;
+static void forget(char *secret) {
+    if (secret)
+        explicit_bzero(secret, strlen(secret));
+    free(secret);
+}
 
-    if (config_log_level(c, &level) < 0)
-        return err_set(r->err, -EINVAL, "%s: log.level: expected error, warning, info or debug",
-                       r->name);
-    if (!str_ieq(c->runtime_type, "native"))
-        return err_set(r->err, -EOPNOTSUPP,
-                       "%s: runtime.type: expected \"native\"; this version has no other driver",
-                       r->name);
-    if (r->has_tenants)
-        return err_set(
-            r->err, -EINVAL,
-            "%s: tenants: expected absent; the section belongs to the kubernetes runtime", r->name);
+/* What replaces keys of the file. Before the rules: they judge the outcome. */
+static int take_environment(struct reading *r) {
+    const char *key = getenv("OPENSANDBOX_SERVER_API_KEY"),
+               *dsn = getenv("OPENSANDBOX_STORE_POSTGRESQL_DSN");
+
+    r->c->insecure_ok = str_eq(getenv("OPENSANDBOX_INSECURE_SERVER"), "YES");
+    if ((key && store_text(&r->c->api_key, key) < 0) || (dsn && store_text(&r->dsn, dsn) < 0))
+        return err_set(r->err, -ENOMEM, "out of memory");
+    if (getenv("OPENSANDBOX_SECURE_ACCESS_KEYS") || getenv("OPENSANDBOX_SECURE_ACCESS_ACTIVE_KEY"))
+        return err_set(r->err, -EINVAL,
+                       "environment: OPENSANDBOX_SECURE_ACCESS_KEYS and "
+                       "OPENSANDBOX_SECURE_ACCESS_ACTIVE_KEY: expected unset; they belong to the "
+                       "gateway ingress of the kubernetes runtime");
     return 0;
 }
 
-static int fail(struct config *c, int r) {
-    config_done(c);
+/* Defaults that depend on other keys, or on who runs the daemon. */
+static int fill_in(struct config *c) {
+    const char *xdg_state = getenv("XDG_STATE_HOME"), *xdg_run = getenv("XDG_RUNTIME_DIR");
+    bool is_root = geteuid() == 0;
+
+    if (!c->host)
+        c->host = strdup(config_is_docker(c) ? "0.0.0.0" : "127.0.0.1");
+    if (!c->state_dir)
+        c->state_dir = is_root                    ? strdup("/var/lib/cove")
+                       : !str_is_empty(xdg_state) ? path_join(xdg_state, "cove")
+                                                  : path_join(home_dir(), ".local/state/cove");
+    if (!c->run_dir && c->state_dir)
+        c->run_dir = is_root                  ? strdup("/run/cove")
+                     : !str_is_empty(xdg_run) ? path_join(xdg_run, "cove")
+                                              : path_join(c->state_dir, "run");
+    if (config_is_blank(c->docker.publish_host) && store_text(&c->docker.publish_host, "0.0.0.0"))
+        return -ENOMEM;
+    return c->host && c->state_dir && c->run_dir ? 0 : -ENOMEM;
+}
+
+static int read_text(struct reading *rd, const char *text, size_t len, bool with_environment) {
+    int r;
+
+    if ((r = set_defaults(rd->c, rd->err)) < 0)
+        return r;
+    if (!(rd->lines = json_object()))
+        return err_set(rd->err, -ENOMEM, "out of memory");
+    if ((r = toml_visit(text, len, on_value, rd, rd->err)) < 0) {
+        if (!str_starts(rd->err->msg, rd->name)) /* the parser's own: it does not know the file */
+            err_wrap(rd->err, "%s", rd->name);
+        return r;
+    }
+    if (with_environment && (r = take_environment(rd)) < 0)
+        return r;
+    if (fill_in(rd->c) < 0)
+        return err_set(rd->err, -ENOMEM, "out of memory");
+    return config_check_rules(rd);
+}
+
+static int parse(const char *text, size_t len, const char *name, bool with_environment,
+                 struct config *ret, struct strv *warnings, struct err *err) {
+    struct config c = {0};
+    struct err own = {0};
+    struct reading rd = {.c = &c, .name = name, .warnings = warnings, .err = err ? err : &own};
+    int r = read_text(&rd, text, len, with_environment);
+
+    json_decref(rd.lines);
+    forget(rd.dsn);
+    if (r < 0)
+        config_done(&c);
+    else
+        *ret = c;
     return r;
 }
 
 int config_parse(const char *text, size_t len, const char *name, struct config *ret,
                  struct strv *warnings, struct err *err) {
-    struct config c = {0};
-    struct err own = {0};
-    struct reading rd = {.c = &c, .name = name, .warnings = warnings, .err = err ? err : &own};
-    int r;
-
-    if ((r = set_defaults(&c, rd.err)) < 0)
-        return fail(&c, r);
-    if ((r = toml_visit(text, len, on_value, &rd, rd.err)) < 0) {
-        if (!str_starts(rd.err->msg, name)) /* the parser's own: it does not know the file */
-            err_wrap(rd.err, "%s", name);
-        return fail(&c, r);
-    }
-    if ((r = check_rules(&rd)) < 0)
-        return fail(&c, r);
-    *ret = c;
-    return 0;
-}
-
-static char *expand_home(const char *path) {
-    const char *home = getenv("HOME");
-    return path[0] == '~' && path[1] == '/' && home ? path_join(home, path + 2) : strdup(path);
+    return parse(text, len, name, false, ret, warnings, err);
 }
 
 /* Which file; *ret NULL = none. */
@@ -275,7 +372,7 @@ static int choose_file(const char *path, char **ret, struct err *err) {
     } else if (access(SYSTEM_FILE, F_OK) == 0) {
         p = strdup(SYSTEM_FILE);
     } else {
-        p = getenv("HOME") ? path_join(getenv("HOME"), USER_FILE) : NULL;
+        p = path_join(home_dir(), USER_FILE);
         if (!p || access(p, F_OK) < 0) {
             free(p);
             *ret = NULL;
@@ -289,9 +386,8 @@ static int choose_file(const char *path, char **ret, struct err *err) {
 }
 
 int config_load(const char *path, struct config *ret, struct strv *warnings, struct err *err) {
-    _cleanup_free_ char *file = NULL, *text = NULL;
-    const char *key = getenv("OPENSANDBOX_SERVER_API_KEY"),
-               *ok = getenv("OPENSANDBOX_INSECURE_SERVER");
+    _cleanup_free_ char *file = NULL;
+    char *text = NULL;
     size_t len = 0;
     int r;
 
@@ -299,33 +395,49 @@ int config_load(const char *path, struct config *ret, struct strv *warnings, str
         return r;
     if (file && (r = path_read_file_at(AT_FDCWD, file, MAX_FILE, &text, &len)) < 0)
         return err_sys(err, r, "configuration %s", file);
-    if ((r = config_parse(text ? text : "", len, file ? file : "configuration", ret, warnings,
-                          err)) < 0)
-        return r; /* NOLINT(clang-analyzer-unix.Malloc): _cleanup_ */
-    ret->path = TAKE_PTR(file);
-    ret->insecure_ok = str_eq(ok, "YES");
-    if (key && store_text(&ret->api_key, key) < 0) {
-        config_done(ret);
-        return err_set(err, -ENOMEM, "out of memory");
-    }
-    return 0;
+    r = parse(text ? text : "", len, file ? file : "configuration", true, ret, warnings, err);
+    forget(text);
+    if (r == 0)
+        ret->path = TAKE_PTR(file);
+    return r; /* NOLINT(clang-analyzer-unix.Malloc): _cleanup_ */
+}
+
+static void forget_map(json_t *map) {
+    const char *name;
+    json_t *v;
+
+    json_object_foreach(map, name, v)
+        explicit_bzero((char *)json_string_value(v), json_string_length(v));
+    json_decref(map);
 }
 
 void config_done(struct config *c) {
     for (const struct config_key *k = config_keys; k->key; k++) {
-        char **text = (char **)((char *)c + (k->offset == NO_FIELD ? 0 : k->offset));
-        if (k->offset == NO_FIELD)
+        bool is_secret = k->flags & KEY_SECRET;
+        if (k->offset == NO_FIELD || k->flags & KEY_ALIAS)
             continue;
+        void *field = (char *)c + k->offset;
         if (k->type == KEY_LIST)
-            strv_done((struct strv *)text);
-        if (k->type != KEY_TEXT)
-            continue;
-        if (k->flags & KEY_SECRET && *text)
-            explicit_bzero(*text, strlen(*text));
-        free(*text);
+            strv_done(field);
+        else if (k->type == KEY_MAP)
+            (is_secret ? forget_map : json_decref)(*(json_t **)field);
+        else if (k->type == KEY_TEXT)
+            (is_secret ? forget : (void (*)(char *))free)(*(char **)field);
     }
     free(c->path);
     memset(c, 0, sizeof *c);
+}
+
+bool config_is_docker(const struct config *c) {
+    return str_ieq(c->runtime_type, "docker");
+}
+
+const char *config_secure_runtime(const struct config *c) {
+    if (config_is_blank(c->secure.type))
+        return NULL;
+    if (!config_is_blank(c->secure.docker_runtime))
+        return c->secure.docker_runtime;
+    return str_ieq(c->secure.type, "gvisor") ? "runsc" : "kata-runtime";
 }
 
 int config_log_level(const struct config *c, enum log_level *ret) {
