@@ -58,16 +58,16 @@ enum fault {
     FAULT_AGENT_START,
     FAULT_AGENT_COPY,
     FAULT_BOOTSTRAP,
-    FAULT_NETWORK,      /* the engine could not tell about the configured network */
+    FAULT_NETWORK, /* the engine could not tell about the configured network */
     FAULT_SNAPSHOT_MISSING,
-    FAULT_SNAPSHOT_SOURCE,  /* the sandbox is not running */
-    FAULT_SNAPSHOT_STATE,   /* not in this state of the snapshot */
-    FAULT_SNAPSHOT_BUSY,    /* in use */
+    FAULT_SNAPSHOT_SOURCE, /* the sandbox is not running */
+    FAULT_SNAPSHOT_STATE,  /* not in this state of the snapshot */
+    FAULT_SNAPSHOT_BUSY,   /* in use */
     FAULT_SNAPSHOT_NOT_READY,
     FAULT_SNAPSHOT_RESTORE, /* nothing to restore from */
     FAULT_SNAPSHOT_REMOVE,
-    FAULT_ADDRESS,  /* no host port is known, or the container has no address */
-    FAULT_NO_GUARD, /* network policy of a sandbox without a guard */
+    FAULT_ADDRESS,     /* no host port is known, or the container has no address */
+    FAULT_NO_GUARD,    /* network policy of a sandbox without a guard */
     FAULT_UNSUPPORTED, /* not by this driver */
     FAULT_FULL,        /* out of ids, addresses, disk */
     FAULT_CREATE,
@@ -120,12 +120,14 @@ static inline enum sandbox_state sandbox_state_of(const struct sandbox *sb) {
 }
 
 struct service;
+struct snapdb;
 
 struct service_opts {
     uv_loop_t *loop;
     struct driver
         *driver; /* owned from a successful open on: freed by close, once nobody uses it */
-    struct statedb *store; /* borrowed */
+    struct statedb *store;    /* borrowed */
+    struct snapdb *snapshots; /* borrowed; NULL = no snapshots here */
     unsigned max_workers;
     int64_t max_timeout_s; /* ceiling of a create's timeout; 0 = none */
     const char *const
@@ -168,7 +170,8 @@ size_t service_list(struct service *s, const struct sandbox_filter *f, size_t sk
 /* Where to connect for a port (driver.h: valid while the sandbox exists). */
 enum fault service_address(struct service *s, const char *id, int64_t port, struct target *ret,
                            struct err *err);
-/* The same for clients outside (driver.h); *ret is zero when only the server's proxy leads there. */
+/* The same for clients outside (driver.h); *ret is zero when only the server's proxy leads there.
+ */
 enum fault service_published(struct service *s, const char *id, int64_t port, struct published *ret,
                              struct err *err);
 const char *service_guard_token(struct service *s, const char *id); /* NULL = none */
@@ -182,10 +185,10 @@ struct oss_request {
 };
 struct volume_request {
     char *name, *mount_path, *sub_path, *host_path; /* sub_path, host_path may be NULL */
-    char *claim;                /* VOLUME_NAMED */
-    bool create_if_missing;     /* VOLUME_NAMED; default true */
-    bool delete_on_termination; /* VOLUME_NAMED */
-    struct oss_request oss;     /* VOLUME_OSS */
+    char *claim;                                    /* VOLUME_NAMED */
+    bool create_if_missing;                         /* VOLUME_NAMED; default true */
+    bool delete_on_termination;                     /* VOLUME_NAMED */
+    struct oss_request oss;                         /* VOLUME_OSS */
     enum volume_kind kind;
     unsigned n_backends; /* how many were given: exactly one is right */
     bool read_only;
@@ -195,9 +198,9 @@ struct create_request {
     struct strv entrypoint, env; /* env "K=V" */
     bool no_entrypoint; /* an empty entrypoint is meant: the sandbox lives until it is deleted */
     int64_t timeout_s;  /* 0 = no expiry */
-    json_t *metadata, *extensions, *limits; /* objects text -> text, or NULL */
-    char *os, *arch;                        /* platform, both or none */
-    char *snapshot_id;                      /* not blank; NULL = none (then image is set) */
+    json_t *metadata, *extensions, *limits;  /* objects text -> text, or NULL */
+    char *os, *arch;                         /* platform, both or none */
+    char *snapshot_id;                       /* not blank; NULL = none (then image is set) */
     char *registry_user, *registry_password; /* image.auth; the password is secret */
     json_t *policy;                          /* wire form without nulls; NULL = none */
     bool credential_proxy;
