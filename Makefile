@@ -24,7 +24,7 @@ run: ## install what is needed, build, start the daemon and watch a program run 
 	@PATH="$(BIN):$$PATH" scripts/demo
 
 test: ## install what tests need and run all suites
-	@scripts/setup build run test lint
+	@scripts/setup build run test docker lint
 	@$(MAKE) --no-print-directory all
 	@PATH="$(BIN):$$PATH" python3 tests/run.py $(SUITES)
 
@@ -32,7 +32,7 @@ test-quick: all ## unit tests only
 	@python3 tests/run.py unit
 
 test-asan: ## unit and integration suites under AddressSanitizer and UBSan
-	@scripts/setup build run test
+	@scripts/setup build run test docker
 	@[ -e build-asan/build.ninja ] || meson setup build-asan --prefix=/usr/local --libdir=lib -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
 	@$(MAKE) --no-print-directory all BUILD=build-asan
 	@$(MAKE) --no-print-directory all BUILD=build

@@ -18,3 +18,13 @@ def daemon():
 def busybox(daemon, tmp_path_factory):
     tar = covekit.busybox_rootfs(tmp_path_factory.mktemp("img") / "busybox.tar")
     return covekit.import_image(daemon, tar, "busybox")
+
+@pytest.fixture(scope="session")
+def docker():
+    """A real engine for the whole run, started when the first test asks for it."""
+    import dockerkit
+    why = dockerkit.why_not()
+    if why:
+        pytest.skip(why)
+    with dockerkit.Dockerd() as d:
+        yield d
