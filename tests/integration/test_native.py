@@ -273,16 +273,16 @@ class TestHostImage:
             d.create("h", image="host")
         assert e.value.code == -95 and "user namespaces" in e.value.text
         with pytest.raises(DriverError):
-            d.call("check_image", image="host")
+            d.call("ensure_image", image="host")
         d.close()
 
 
 def test_check_image(drv):
-    drv.call("check_image", image="host")
-    drv.call("check_image", image="local/busybox")
+    drv.call("ensure_image", image="host")
+    drv.call("ensure_image", image="local/busybox")
     for image in ("local/none", "docker.io/library/busybox"):
         with pytest.raises(DriverError) as e:
-            drv.call("check_image", image=image)
+            drv.call("ensure_image", image=image)
         assert e.value.code == -2, image
 
 

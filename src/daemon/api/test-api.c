@@ -328,7 +328,7 @@ TEST(lenient_creates) {
     set_up();
     create("{" IMAGE ",\"entrypoint\":[\"sh -c 'echo a  "
            "b'\"],\"resource_limits\":{\"cpu\":\"500m\",\"memory\":\"2gi\",\"pids\":\"7\","
-           "\"disk\":\"1G\",\"fantasy\":\"x\"},\"timeout\":\"120\",\"unknown\":{},\"env\":{\"E\":"
+           "\"disk\":\"1G\"},\"timeout\":\"120\",\"unknown\":{},\"env\":{\"E\":"
            "\"\",\"N\":null},"
            "\"metadata\":{},\"snapshotId\":\" "
            "\",\"secure_access\":\"no\",\"resourceRequests\":{\"cpu\":\"1\"},"

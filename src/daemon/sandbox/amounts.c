@@ -67,36 +67,47 @@ int parse_memory(const char *s, uint64_t *ret_bytes) {
     return -EINVAL;
 }
 
-/* Thousandths of a CPU, cut; a positive amount below one thousandth counts as one. */
-int parse_cpu(const char *s, uint64_t *ret_millis) {
-    uint64_t whole = 0, milli = 0, scale = 100;
-    bool any = false, positive = false;
+/* Digits after the point, cut after `places`, scaled to 10^places. */
+static uint64_t fraction(const char **s, unsigned places, bool *any) {
+    uint64_t n = 0;
+
+    for (; isdigit((unsigned char)**s); (*s)++) {
+        *any = true;
+        if (places > 0) {
+            n = n * 10 + (uint64_t)(**s - '0');
+            places--;
+        }
+    }
+    for (; places > 0; places--)
+        n *= 10;
+    return n;
+}
+
+/* "1.5" or "500m", exact in billionths of a CPU; what lies below is cut. */
+int parse_cpu(const char *s, uint64_t *ret_nanos) {
+    uint64_t whole = 0, part = 0, n;
+    bool any = false;
 
     s = skip_blanks(s);
     if (isdigit((unsigned char)*s)) {
         if (digits(&s, &whole) < 0)
             return -EINVAL;
         any = true;
-        positive = whole > 0;
     }
-    bool has_point = *s == '.';
-    if (has_point) {
-        for (s++; isdigit((unsigned char)*s); s++, any = true) {
-            milli += (uint64_t)(*s - '0') * scale;
-            scale /= 10;
-            positive |= *s != '0';
-        }
+    if (*s == '.') {
+        s++;
+        part = fraction(&s, 9, &any);
     }
     bool is_milli = *s == 'm';
     if (is_milli) {
         s++;
-        milli = whole;
-        whole = 0;
+        part /= 1000;
     }
-    if (!any || !positive || *skip_blanks(s) || whole > INT64_MAX / 1000000000 ||
-        milli > INT64_MAX / 1000000)
+    if (!any || *skip_blanks(s) ||
+        __builtin_mul_overflow(whole, is_milli ? 1000000u : 1000000000u, &n) ||
+        __builtin_add_overflow(n, part, &n) || n == 0 || n > INT64_MAX)
         return -EINVAL;
-    *ret_millis = MAX(whole * 1000 + milli, 1u);
+    *ret_nanos = n;
     return 0;
 }
 

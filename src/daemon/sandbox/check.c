@@ -10,108 +10,22 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include "base/log.h"
-
-#define RESERVED_PREFIX "opensandbox.io/"
-#define EGRESS_PREFIX "OPENSANDBOX_EGRESS_"
+#define RENEW_EXTEND "access.renew.extend.seconds"
+#define ISOLATION "bootstrap.execd.isolation"
 #define MAX_TIMEOUT_S (250000000000LL) /* the last representable year */
 
-/* ---- metadata labels ---- */
-
-static bool is_label_text(const char *s, size_t len) {
-    if (len == 0 || len > 63 || !isalnum((unsigned char)s[0]) ||
-        !isalnum((unsigned char)s[len - 1]))
-        return false;
-    for (size_t i = 0; i < len; i++)
-        if (!isalnum((unsigned char)s[i]) && !strchr("-_.", s[i]))
-            return false;
-    return true;
+const char *provider_title(const struct driver_rules *r) {
+    return str_eq(r->provider, "docker") ? "Docker" : r->provider;
 }
-
-static bool is_dns_subdomain(const char *s, size_t len) {
-    bool at_start = true;
-
-    if (len == 0 || len > 253)
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        bool alnum = islower((unsigned char)s[i]) || isdigit((unsigned char)s[i]);
-        bool at_end = i + 1 == len || s[i + 1] == '.';
-        if (s[i] == '.' ? at_start : !alnum && (s[i] != '-' || at_start || at_end))
-            return false;
-        at_start = s[i] == '.';
-    }
-    return !at_start;
-}
-
-static bool is_label_key(const char *key) {
-    const char *slash = strchr(key, '/');
-    if (slash && !is_dns_subdomain(key, (size_t)(slash - key)))
-        return false;
-    const char *name = slash ? slash + 1 : key;
-    return is_label_text(name, strlen(name));
-}
-
-static enum fault check_label(const char *key, const char *value, struct err *err) {
-    if (!is_label_key(key)) {
-        err_set(err, -EINVAL,
-                "Metadata key '%.80s' is invalid: an optional DNS prefix and '/', then at most 63 "
-                "letters, digits, "
-                "'-', '_' or '.', beginning and ending with a letter or digit.",
-                key);
-        return FAULT_LABEL;
-    }
-    if (*value && !is_label_text(value, strlen(value))) {
-        err_set(err, -EINVAL,
-                "Metadata value of '%.80s' is invalid: empty, or at most 63 letters, digits, '-', "
-                "'_' or '.', "
-                "beginning and ending with a letter or digit.",
-                key);
-        return FAULT_LABEL;
-    }
-    return FAULT_NONE;
-}
-
-enum fault check_metadata(const json_t *metadata, struct err *err) {
-    const char *key;
-    json_t *v;
-
-    json_object_foreach((json_t *)metadata, key, v) {
-        if (str_starts(key, RESERVED_PREFIX)) {
-            err_set(err, -EINVAL,
-                    "Metadata key '%.80s' uses the reserved prefix '" RESERVED_PREFIX "'.", key);
-            return FAULT_LABEL;
-        }
-        enum fault f = check_label(key, json_string_value(v), err);
-        if (f)
-            return f;
-    }
-    return FAULT_NONE;
-}
-
-enum fault check_metadata_patch(const json_t *patch, struct err *err) {
-    const char *key;
-    json_t *v;
-
-    json_object_foreach((json_t *)patch, key, v) {
-        if (str_starts(key, RESERVED_PREFIX)) {
-            err_set(err, -EINVAL,
-                    "Metadata key '%.80s' uses the reserved prefix '" RESERVED_PREFIX "'.", key);
-            return FAULT_LABEL_RESERVED;
-        }
-    }
-    json_object_foreach((json_t *)patch, key, v) {
-        enum fault f = json_is_null(v) ? FAULT_NONE : check_label(key, json_string_value(v), err);
-        if (f)
-            return f;
-    }
-    return FAULT_NONE;
-}
-
-/* ---- parts of a create ---- */
 
 static enum fault invalid(struct err *err, const char *text) {
     err_set(err, -EINVAL, "%s", text);
     return FAULT_INVALID;
+}
+
+static enum fault no_memory(struct err *err) {
+    err_set(err, -ENOMEM, "out of memory");
+    return FAULT_CREATE;
 }
 
 static enum fault check_sizes(const struct create_request *rq, struct err *err) {
@@ -135,16 +49,17 @@ static enum fault check_sizes(const struct create_request *rq, struct err *err) 
     return FAULT_NONE;
 }
 
-static enum fault check_renew_extension(const struct create_request *rq, struct err *err) {
-    const json_t *v = json_object_get(rq->extensions, "access.renew.extend.seconds");
+static enum fault check_renew_extension(const struct create_request *rq, struct sandbox_spec *spec,
+                                        struct err *err) {
+    const json_t *v = json_object_get(rq->extensions, RENEW_EXTEND);
     uint64_t n;
 
     if (!v)
         return FAULT_NONE;
     if (parse_count(json_string_value(v), &n) < 0 || n < 300 || n > 86400)
-        return invalid(
-            err, "extensions.access.renew.extend.seconds must be an integer from 300 to 86400.");
-    return FAULT_NONE;
+        return invalid(err, "extensions." RENEW_EXTEND " must be an integer from 300 to 86400.");
+    spec->renew_extend = str_printf("%llu", (unsigned long long)n);
+    return spec->renew_extend ? FAULT_NONE : no_memory(err);
 }
 
 static void trim_lower(char *s) {
@@ -164,7 +79,8 @@ static const char *host_arch(void) {
     return strcmp(u.machine, "aarch64") == 0 ? "arm64" : u.machine;
 }
 
-static enum fault check_platform(struct create_request *rq, struct err *err) {
+static enum fault check_platform(const struct driver_rules *rules, struct create_request *rq,
+                                 struct sandbox_spec *spec, struct err *err) {
     if (!rq->os)
         return FAULT_NONE;
     trim_lower(rq->os);
@@ -179,12 +95,15 @@ static enum fault check_platform(struct create_request *rq, struct err *err) {
                 rq->arch);
         return FAULT_INVALID;
     }
-    if (strcmp(rq->os, "linux") != 0 || strcmp(rq->arch, host_arch()) != 0) {
+    if ((strcmp(rq->os, "linux") != 0 && !rules->windows) ||
+        (strcmp(rq->arch, host_arch()) != 0 && !rules->any_arch)) {
         err_set(err, -EINVAL, "Platform %.20s/%.20s cannot run here: this host runs linux/%s.",
                 rq->os, rq->arch, host_arch());
         return FAULT_INVALID;
     }
-    return FAULT_NONE;
+    spec->os = strdup(rq->os);
+    spec->arch = strdup(rq->arch);
+    return spec->os && spec->arch ? FAULT_NONE : no_memory(err);
 }
 
 static enum fault check_timeout(const struct service_opts *o, const struct create_request *rq,
@@ -199,128 +118,82 @@ static enum fault check_timeout(const struct service_opts *o, const struct creat
     return FAULT_NONE;
 }
 
-static enum fault bad_limit(struct err *err, const char *key, const char *value, const char *rule) {
-    err_set(err, -EINVAL, "Invalid resourceLimits.%s: '%.80s'; must resolve to a positive %s.", key,
-            value, rule);
+static enum fault not_here(const struct driver_rules *rules, const char *what, struct err *err) {
+    err_set(err, -EINVAL, "%s is not supported by the %s provider.", what, provider_title(rules));
     return FAULT_INVALID;
 }
 
-static enum fault check_limits(const struct create_request *rq, struct sandbox_spec *spec,
-                               struct err *err) {
-    const struct {
-        const char *key;
-        int (*parse)(const char *, uint64_t *);
-        uint64_t *to;
-    } limits[] = {
-        {"memory", parse_memory, &spec->memory_bytes},
-        {"cpu", parse_cpu, &spec->cpu_millis},
-        {"pids", parse_count, &spec->pids},
-        {"disk", parse_memory, &spec->disk_bytes},
-        {"ephemeral-storage", parse_memory, &spec->disk_bytes},
-    };
-    const char *gpu = json_str(rq->limits, "gpu"), *key;
-    int64_t n;
-    json_t *v;
-
-    for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
-        const char *value = json_str(rq->limits, limits[i].key);
-        if (value && limits[i].parse(value, limits[i].to) < 0)
-            return bad_limit(err, limits[i].key, value, "resource limit");
-    }
-    if (gpu && parse_gpu(gpu, &n) < 0)
-        return bad_limit(err, "gpu", gpu, "device count or 'all'");
-    if (gpu)
-        return invalid(err, "resourceLimits.gpu is not supported by this runtime.");
-    json_object_foreach(rq->limits, key, v) {
-        bool known = false;
-        for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
-            known |= strcmp(key, limits[i].key) == 0;
-        if (!known)
-            log_warn("resource limit is not one this runtime knows, ignored", LOG_STR("key", key));
-    }
+static enum fault take_network(const struct driver_rules *rules, const char *value,
+                               struct sandbox_spec *spec, struct err *err) {
+    if (!rules->net_choice)
+        return not_here(rules, "extensions.cove.network", err);
+    if (strcmp(value, "none") != 0 && strcmp(value, "nat") != 0)
+        return invalid(err, "extensions.cove.network must be 'none' or 'nat'.");
+    spec->net = strcmp(value, "nat") == 0 ? NET_NAT : NET_NONE;
     return FAULT_NONE;
 }
 
-static enum fault check_extensions(const struct create_request *rq, struct sandbox_spec *spec,
+static enum fault take_cwd(const struct driver_rules *rules, const char *value,
+                           struct sandbox_spec *spec, struct err *err) {
+    if (!rules->cwd_choice)
+        return not_here(rules, "extensions.cove.cwd", err);
+    if (value[0] != '/')
+        return invalid(err, "extensions.cove.cwd must be an absolute path.");
+    if (!spec->cwd && !(spec->cwd = strdup(value)))
+        return no_memory(err);
+    return FAULT_NONE;
+}
+
+/* Ours are refused when they are not known; all others are the client's own. */
+static enum fault check_extension(const struct driver_rules *rules, const char *key,
+                                  const char *value, struct sandbox_spec *spec, struct err *err) {
+    if (strcmp(key, ISOLATION) == 0 && strcmp(value, "enable") == 0) {
+        if (!rules->isolation)
+            return invalid(err, "extensions." ISOLATION " is not offered by this server.");
+        spec->isolation = true;
+        return FAULT_NONE;
+    }
+    if (!str_starts(key, "cove."))
+        return FAULT_NONE;
+    if (strcmp(key, "cove.network") == 0)
+        return take_network(rules, value, spec, err);
+    if (strcmp(key, "cove.cwd") == 0)
+        return take_cwd(rules, value, spec, err);
+    if (strcmp(key, "cove.entrypoint") == 0 && strcmp(value, "none") == 0)
+        return rules->no_entrypoint ? FAULT_NONE
+                                    : not_here(rules, "extensions.cove.entrypoint", err);
+    err_set(err, -EINVAL, "Unknown extension '%.60s' or value.", key);
+    return FAULT_INVALID;
+}
+
+static enum fault check_extensions(const struct driver_rules *rules,
+                                   const struct create_request *rq, struct sandbox_spec *spec,
                                    struct err *err) {
+    enum fault f = FAULT_NONE;
     const char *key;
     json_t *v;
 
     json_object_foreach(rq->extensions, key, v) {
-        const char *value = json_string_value(v);
-        if (strcmp(key, "bootstrap.execd.isolation") == 0 && strcmp(value, "enable") == 0)
-            return invalid(err,
-                           "extensions.bootstrap.execd.isolation is not offered by this server.");
-        if (!str_starts(key, "cove."))
-            continue;
-        if (strcmp(key, "cove.network") == 0 && (!strcmp(value, "none") || !strcmp(value, "nat"))) {
-            spec->net = strcmp(value, "nat") == 0 ? NET_NAT : NET_NONE;
-        } else if (strcmp(key, "cove.network") == 0) {
-            return invalid(err, "extensions.cove.network must be 'none' or 'nat'.");
-        } else if (strcmp(key, "cove.cwd") == 0) {
-            if (value[0] != '/')
-                return invalid(err, "extensions.cove.cwd must be an absolute path.");
-            if (!spec->cwd && !(spec->cwd = strdup(value)))
-                return FAULT_CREATE;
-        } else if (strcmp(key, "cove.entrypoint") != 0 || strcmp(value, "none") != 0) {
-            err_set(err, -EINVAL, "Unknown extension '%.60s' or value.", key);
-            return FAULT_INVALID;
-        }
+        if ((f = check_extension(rules, key, json_string_value(v), spec, err)))
+            break;
     }
-    return FAULT_NONE;
+    if (f == FAULT_NONE && rq->registry_user && !rules->image_auth)
+        return not_here(rules, "image.auth", err);
+    return f;
 }
 
-static const char *const egress_names[] = {
-    "LOG_LEVEL",
-    "DNS_UPSTREAM_TIMEOUT",
-    "MITMPROXY_SSL_INSECURE",
-    "MITMPROXY_TRANSPARENT",
-    "MITMPROXY_EXTRA_PORTS",
-    "DENY_WEBHOOK",
-    "METRICS_EXTRA_ATTRS",
-    "CREDENTIAL_VAULT_REQUIRE_TLS",
-    "CREDENTIAL_VAULT_REQUIRE_SCOPED_MATCH",
-    "CREDENTIAL_VAULT_TRUSTED_PROXY_CIDRS",
-    "POLICY_FILE",
-};
+static enum fault check_policy(const struct service_opts *o, const struct create_request *rq,
+                               struct sandbox_spec *spec, struct err *err) {
+    struct driver *d = o->driver;
 
-static enum fault check_egress_name(const char *entry, size_t name_len, struct err *err) {
-    size_t skip = strlen(EGRESS_PREFIX);
-    struct buf names = BUF_INIT(2048);
-
-    for (size_t i = 0; i < ARRAY_SIZE(egress_names); i++)
-        if (strlen(egress_names[i]) == name_len - skip &&
-            !strncmp(entry + skip, egress_names[i], name_len - skip))
-            return FAULT_NONE;
-    for (size_t i = 0; i < ARRAY_SIZE(egress_names); i++)
-        buf_printf(&names, "%s" EGRESS_PREFIX "%s", i ? ", " : "", egress_names[i]);
-    err_set(err, -EINVAL, "Unsupported egress variable '%.*s' in env. Permitted: %s.",
-            (int)MIN(name_len, 80u), entry, names.data ? names.data : "");
-    buf_done(&names);
-    return FAULT_INVALID;
-}
-
-/* Variables of the egress guard never reach the workload; there is no guard without a policy, so
- * they end here. */
-static enum fault check_env(const struct create_request *rq, struct sandbox_spec *spec,
-                            struct err *err) {
-    for (size_t i = 0; i < rq->env.n; i++) {
-        const char *entry = rq->env.v[i], *eq = strchr(entry, '=');
-        size_t name_len = eq ? (size_t)(eq - entry) : 0;
-
-        if (name_len == 0)
-            return invalid(err, "env has a variable without a name.");
-        if (str_starts(entry, EGRESS_PREFIX)) {
-            enum fault f = check_egress_name(entry, name_len, err);
-            if (f)
-                return f;
-            log_warn("egress variable without a network policy, ignored");
-            continue;
-        }
-        if (strv_add(&spec->env, entry) < 0)
-            return FAULT_CREATE;
-    }
-    return FAULT_NONE;
+    if (!rq->policy)
+        return FAULT_NONE;
+    if (!d->ops || !d->ops->check_policy)
+        return not_here(&d->rules, "networkPolicy", err);
+    spec->policy = json_incref(rq->policy);
+    spec->credential_proxy = rq->credential_proxy;
+    int r = d->ops->check_policy(d, spec, err);
+    return r < 0 ? FAULT_INVALID : FAULT_NONE;
 }
 
 /* One word with a blank in it is a command line; everything else is taken as it is. */
@@ -328,7 +201,9 @@ static enum fault take_entrypoint(const struct create_request *rq, struct sandbo
                                   struct err *err) {
     int r;
 
-    if (rq->entrypoint.n == 1 && strchr(rq->entrypoint.v[0], ' ')) {
+    bool is_line = rq->entrypoint.n == 1 && strchr(rq->entrypoint.v[0], ' ');
+
+    if (is_line && !str_eq(spec->os, "windows")) {
         r = shell_split(rq->entrypoint.v[0], &spec->entrypoint);
         if (r == -EINVAL || (r == 0 && spec->entrypoint.n == 0)) {
             err_set(err, -EINVAL, "Entrypoint cannot be split into words: %.80s",
@@ -338,10 +213,8 @@ static enum fault take_entrypoint(const struct create_request *rq, struct sandbo
     } else {
         r = strv_copy(&spec->entrypoint, (const char *const *)rq->entrypoint.v);
     }
-    if (r < 0) {
-        err_set(err, r, "out of memory");
-        return FAULT_CREATE;
-    }
+    if (r < 0)
+        return no_memory(err);
     if (spec->entrypoint.n > 0 && !spec->entrypoint.v[0][0]) {
         err_set(err, -EINVAL, "Entrypoint has an empty command.");
         return FAULT_ENTRYPOINT;
@@ -354,18 +227,31 @@ static bool has_text(const json_t *map, const char *key) {
     return s && s[strspn(s, " \t\r\n")];
 }
 
-/* What this version does not do at all; each has its own code. */
-static enum fault check_modes(const struct create_request *rq, struct err *err) {
+enum fault check_source(const struct service_opts *o, const struct create_request *rq,
+                        struct sandbox_spec *spec, struct err *err) {
+    enum fault f;
+
+    if ((f = check_sizes(rq, err)) || (f = check_renew_extension(rq, spec, err)))
+        return f;
     if (rq->has_template) {
         err_set(err, -EOPNOTSUPP, "Template management requires the kubernetes runtime.");
         return FAULT_TEMPLATE;
     }
-    if (rq->snapshot_id) {
+    if (rq->snapshot_id && !o->driver->rules.snapshots) {
         err_set(err, -EOPNOTSUPP, "Snapshots are not supported by this runtime.");
         return FAULT_SNAPSHOT;
     }
-    if (rq->has_lifecycle)
-        return invalid(err, "lifecycle hooks are not supported by the native provider.");
+    return FAULT_NONE;
+}
+
+/* What is not done here at all; each has its own code. */
+static enum fault check_modes(const struct driver_rules *rules, const struct create_request *rq,
+                              struct err *err) {
+    if (rq->has_lifecycle) {
+        err_set(err, -EINVAL, "lifecycle hooks are not supported by the %s provider.",
+                provider_title(rules));
+        return FAULT_INVALID;
+    }
     if (has_text(rq->extensions, "poolRef")) {
         err_set(err, -EINVAL, "extensions.poolRef is not supported by this runtime.");
         return FAULT_POOL_REF;
@@ -377,24 +263,33 @@ static enum fault check_modes(const struct create_request *rq, struct err *err) 
     return FAULT_NONE;
 }
 
+static enum fault check_resources(const struct driver_rules *rules, const struct create_request *rq,
+                                  struct sandbox_spec *spec, struct err *err) {
+    spec->limits = json_incref(rq->limits);
+    return str_eq(spec->os, "windows") ? check_windows_limits(rq->limits, err)
+                                       : check_limits(rules, rq->limits, spec, err);
+}
+
 enum fault check_create(const struct service_opts *o, struct create_request *rq,
                         struct sandbox_spec *spec, struct err *err) {
+    const struct driver_rules *rules = &o->driver->rules;
     enum fault f;
 
     spec->net = o->default_net;
 
-    if ((f = check_sizes(rq, err)) || (f = check_renew_extension(rq, err)) ||
-        (f = check_modes(rq, err)) || (f = check_metadata(rq->metadata, err)) ||
-        (f = check_platform(rq, err)) || (f = check_timeout(o, rq, err)))
+    if ((f = check_modes(rules, rq, err)) || (f = check_metadata(rq->metadata, err)) ||
+        (f = check_platform(rules, rq, spec, err)) || (f = check_timeout(o, rq, err)))
         return f;
-    if (rq->secure_access)
-        return invalid(err, "secureAccess is not supported when runtime.type='native'.");
-    if (rq->policy)
-        return invalid(err, "networkPolicy is not supported by the native provider yet.");
-    if ((f = check_limits(rq, spec, err)) || (f = check_extensions(rq, spec, err)) ||
-        (f = check_env(rq, spec, err)) || (f = take_entrypoint(rq, spec, err)) ||
-        (f = check_volumes(o, rq, err)))
+    if (rq->secure_access) {
+        err_set(err, -EINVAL, "secureAccess is not supported when runtime.type='%s'.",
+                rules->provider);
+        return FAULT_INVALID;
+    }
+    if ((f = check_policy(o, rq, spec, err)) || (f = check_resources(rules, rq, spec, err)) ||
+        (f = check_extensions(rules, rq, spec, err)) || (f = take_entrypoint(rq, spec, err)))
         return f;
     spec->image = TAKE_PTR(rq->image);
+    spec->registry_user = TAKE_PTR(rq->registry_user);
+    spec->registry_password = TAKE_PTR(rq->registry_password);
     return FAULT_NONE;
 }

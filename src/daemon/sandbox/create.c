@@ -1,34 +1,18 @@
 /*
- * Creation: check (loop), then on a worker resolve volumes, look at the image, intent into the
- * database, driver, result into the database; then into the table. Whatever fails undoes what came
- * before it; a killed daemon finds the intent at its next start and removes what there is. Loop
- * thread, but for run().
+ * Creation, the loop's half: the rules that need no waiting, identity and times, then the worker's
+ * half (create_make.c), then into the table and the answer. A client that has gone away changes
+ * nothing: the sandbox is finished and its expiry owns it. Loop thread only.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/crash.h"
 #include "base/id.h"
 #include "base/log.h"
 #include "daemon/sandbox/check.h"
-#include "daemon/sandbox/internal.h"
+#include "daemon/sandbox/create_priv.h"
+#include "daemon/sandbox/snapshots.h"
 
 #define ECHO_PREFIX "opensandbox.extensions."
-
-struct create_op {
-    struct job job;
-    struct service *svc;
-    struct create_request rq;
-    struct sandbox *sb;
-    struct step_times steps;
-    struct instance_info info, exited; /* exited: came while the create was still under way */
-    bool has_exited;
-    enum fault fault;
-    struct err err;
-    create_cb cb;
-    void *ud;
-};
 
 static void free_secret(char *s) {
     if (s)
@@ -67,102 +51,36 @@ void create_request_done(struct create_request *rq) {
     memset(rq, 0, sizeof *rq);
 }
 
-static void add_step(struct step_times *t, const char *name, int64_t since_us) {
-    if (t->n < ARRAY_SIZE(t->t))
-        t->t[t->n++] = (struct step_time){name, clock_mono_us() - since_us};
+/* Only the create itself needs them. */
+static void forget_credentials(struct sandbox_spec *spec) {
+    free(TAKE_PTR(spec->registry_user));
+    free_secret(TAKE_PTR(spec->registry_password));
 }
-
-/* ---- on the worker ---- */
-
-static int insert_intent(struct create_op *c) {
-    _cleanup_free_ char *record = record_to_text(c->sb);
-    _cleanup_free_ char *metadata = json_dumps(c->sb->metadata, JSON_COMPACT);
-    struct statedb_row row = {
-        .state = ROW_CREATING,
-        .record = record,
-        .metadata = metadata,
-        .created_us = c->sb->created_us,
-        .expires_us = c->sb->expires_us,
-    };
-
-    if (!record || !metadata)
-        return err_set(&c->err, -ENOMEM, "out of memory");
-    str_copy(row.id, sizeof row.id, c->sb->spec.id);
-    return statedb_insert(c->svc->o.store, &row, &c->err);
-}
-
-static enum fault make(struct create_op *c) {
-    struct driver *d = c->svc->o.driver;
-    struct statedb *st = c->svc->o.store;
-    const char *id = c->sb->spec.id;
-    int64_t t0 = clock_mono_us();
-    struct err ignored = {0};
-    int r;
-
-    if (insert_intent(c) < 0)
-        return FAULT_CREATE;
-    crash_point("service-create-intent");
-    add_step(&c->steps, "intent", t0);
-    t0 = clock_mono_us();
-    struct step_times inner = {0};
-    r = d->ops->create(d, &c->sb->spec, &c->info, &inner, &c->err);
-    if (r < 0) {
-        statedb_delete(st, id, &ignored);
-        return r == -ENOENT ? FAULT_IMAGE : fault_of(r, FAULT_CREATE);
-    }
-    crash_point("service-create-made");
-    add_step(&c->steps, "driver", t0);
-    for (size_t i = 0; i < inner.n && c->steps.n < ARRAY_SIZE(c->steps.t) - 1; i++)
-        c->steps.t[c->steps.n++] = inner.t[i];
-    t0 = clock_mono_us();
-    r = statedb_set_state(st, id, ROW_ACTIVE, &c->err);
-    if (r < 0) { /* cannot be promised: undo */
-        d->ops->remove(d, id, &ignored);
-        statedb_delete(st, id, &ignored);
-        return FAULT_CREATE;
-    }
-    crash_point("service-create-committed");
-    add_step(&c->steps, "result", t0);
-    return FAULT_NONE;
-}
-
-static void run(struct job *j) {
-    struct create_op *c = container_of(j, struct create_op, job);
-    struct driver *d = c->svc->o.driver;
-
-    int r = d->ops->ensure_image(d, &c->sb->spec, &c->err);
-    if (r < 0) {
-        c->fault = fault_of(r, FAULT_IMAGE);
-        return;
-    }
-    c->fault = volumes_resolve(&c->svc->o, &c->rq, &c->sb->spec, &c->err);
-    if (c->fault == FAULT_NONE)
-        c->fault = make(c);
-}
-
-/* ---- on the loop ---- */
 
 static void answer(struct create_op *c) {
     struct service *s = c->svc;
 
-    map_remove(s->creating, c->sb->spec.id);
+    forget_credentials(&c->sb->spec);
+    if (c->sb->spec.id[0])
+        map_remove(s->creating, c->sb->spec.id);
     if (c->fault == FAULT_NONE && table_add(s, c->sb) < 0) {
         err_set(&c->err, -ENOMEM,
                 "out of memory"); /* acknowledged to nobody; the next start adopts it */
         c->fault = FAULT_CREATE;
     }
     if (c->fault) {
-        log_warn("create failed", LOG_STR("sandbox", c->sb->spec.id), LOG_ERR(&c->err));
+        if (c->sb->spec.id[0]) /* a refusal is the client's affair */
+            log_warn("create failed", LOG_STR("sandbox", c->sb->spec.id), LOG_ERR(&c->err));
         c->cb(c->fault, &c->err, NULL, NULL, c->ud);
         sandbox_free(c->sb);
     } else {
         c->sb->started_us = c->info.started_us ? c->info.started_us : c->sb->created_us;
-        if (c->has_exited)
-            sandbox_apply_exit(c->sb, &c->exited, service_now(s));
         c->sb->fire_us = c->sb->expires_us;
         expiry_schedule(s, c->sb);
         log_info("sandbox created", LOG_STR("sandbox", c->sb->spec.id),
                  LOG_STR("image", c->sb->spec.image));
+        if (c->has_last)
+            sandbox_changed(s, c->sb, &c->last);
         c->cb(FAULT_NONE, &c->err, c->sb, &c->steps, c->ud);
     }
     create_request_done(&c->rq);
@@ -170,16 +88,20 @@ static void answer(struct create_op *c) {
     service_ended_one(s);
 }
 
+static void run(struct job *j) {
+    create_make(container_of(j, struct create_op, job));
+}
+
 static void done(struct job *j) {
     answer(container_of(j, struct create_op, job));
 }
 
-bool create_note_exit(struct service *s, const struct instance_info *info) {
+bool create_note_change(struct service *s, const struct instance_info *info) {
     struct create_op *c = map_get(s->creating, info->id);
     if (!c)
         return false;
-    c->exited = *info;
-    c->has_exited = true;
+    c->last = *info;
+    c->has_last = true;
     return true;
 }
 
@@ -198,69 +120,128 @@ static json_t *echoed(const json_t *extensions) {
     return o;
 }
 
+static int set_access_token(struct sandbox_spec *spec) {
+    char token[33];
+
+    id_hex32(token);
+    spec->access_token = strdup(token);
+    explicit_bzero(token, sizeof token);
+    return spec->access_token ? 0 : -ENOMEM;
+}
+
 static int fill(struct service *s, struct sandbox *sb, const struct create_request *rq) {
-    char id[37], token[33];
+    struct sandbox_spec *spec = &sb->spec;
+    char id[37];
 
     id_uuid(id);
-    str_copy(sb->spec.id, sizeof sb->spec.id, id);
-    if (!s->o.no_access_token) {
-        id_hex32(token);
-        sb->spec.access_token = strdup(token);
-        explicit_bzero(token, sizeof token);
-        if (!sb->spec.access_token)
-            return -ENOMEM;
-    }
-    int r = strv_addf(&sb->spec.env, "OPENSANDBOX_ID=%s", id);
-    if (r < 0)
-        return r;
+    str_copy(spec->id, sizeof spec->id, id);
+    if (!s->o.no_access_token && set_access_token(spec) < 0)
+        return -ENOMEM;
     sb->metadata = rq->metadata ? json_incref(rq->metadata) : json_object();
     sb->extensions = echoed(rq->extensions);
+    spec->labels = rq->metadata ? json_deep_copy(rq->metadata) : NULL;
+    spec->extensions = sb->extensions ? json_deep_copy(sb->extensions) : NULL;
     if (rq->os && !(sb->platform = json_pack("{s:s,s:s}", "os", rq->os, "arch", rq->arch)))
         return -ENOMEM;
     sb->created_us = sb->changed_us = service_now(s);
     sb->expires_us = rq->timeout_s ? sb->created_us + rq->timeout_s * 1000000 : 0;
+    spec->expires_us = sb->expires_us;
     return sb->metadata ? 0 : -ENOMEM;
 }
 
-static enum fault prepare(struct service *s, struct create_request *rq, struct sandbox *sb,
-                          struct err *err) {
-    list_init(&sb->ops);
-    list_init(&sb->by_age);
-    if (s->refusing) {
-        err_set(err, -ESHUTDOWN, "the daemon is shutting down");
-        return FAULT_STOPPING;
-    }
-    enum fault f = check_create(&s->o, rq, &sb->spec, err);
-    if (f)
-        return f;
-    if (fill(s, sb, rq) < 0) {
+/* A snapshot stands for its image, and brings an entrypoint when the request has none. */
+static enum fault take_snapshot(struct create_request *rq, struct sandbox_spec *spec,
+                                struct err *err) {
+    static const char *const waiting[] = {"tail", "-f", "/dev/null", NULL};
+
+    spec->snapshot_id = TAKE_PTR(rq->snapshot_id);
+    if (rq->entrypoint.n == 0 && !rq->no_entrypoint && strv_copy(&rq->entrypoint, waiting) < 0) {
         err_set(err, -ENOMEM, "out of memory");
         return FAULT_CREATE;
     }
     return FAULT_NONE;
 }
 
-void service_create(struct service *s, struct create_request *rq, create_cb cb, void *ud) {
-    struct err err = {0};
-    struct sandbox *sb = calloc(1, sizeof *sb);
-    struct create_op *c = calloc(1, sizeof *c);
-    enum fault f = sb && c ? prepare(s, rq, sb, &err) : FAULT_CREATE;
+/* Everything else that can be decided on the loop; then the worker has its turn. */
+static enum fault prepare(struct create_op *c) {
+    struct service *s = c->svc;
+    struct sandbox_spec *spec = &c->sb->spec;
+    enum fault f = c->rq.snapshot_id ? take_snapshot(&c->rq, spec, &c->err) : FAULT_NONE;
 
-    if (f == FAULT_NONE && map_set(s->creating, sb->spec.id, c, NULL) < 0)
-        f = FAULT_CREATE;
-    if (f) {
-        if (!err.code)
-            err_set(&err, -ENOMEM, "out of memory");
-        sandbox_free(sb);
-        free(c);
-        create_request_done(rq);
-        cb(f, &err, NULL, NULL, ud);
+    if (f || (f = check_create(&s->o, &c->rq, spec, &c->err)))
+        return f;
+    if (fill(s, c->sb, &c->rq) < 0 || map_set(s->creating, spec->id, c, NULL) < 0) {
+        err_set(&c->err, -ENOMEM, "out of memory");
+        return FAULT_CREATE;
+    }
+    return FAULT_NONE;
+}
+
+static void go_on(struct create_op *c) {
+    c->fault = prepare(c);
+    if (c->fault) {
+        answer(c);
         return;
     }
-    *c = (struct create_op){.svc = s, .sb = sb, .rq = *rq, .cb = cb, .ud = ud};
-    memset(rq, 0, sizeof *rq);
     c->job.run = run;
     c->job.done = done;
+    work_submit(c->svc->pool, &c->job);
+}
+
+static void resolve_run(struct job *j) {
+    struct create_op *c = container_of(j, struct create_op, job);
+    c->fault = snapshots_resolve(c->svc, c->rq.snapshot_id, &c->rq.image, &c->err);
+}
+
+static void resolve_done(struct job *j) {
+    struct create_op *c = container_of(j, struct create_op, job);
+    if (c->fault)
+        answer(c);
+    else
+        go_on(c);
+}
+
+static struct create_op *new_create(struct service *s, create_cb cb, void *ud) {
+    struct create_op *c = calloc(1, sizeof *c);
+
+    if (!c || !(c->sb = calloc(1, sizeof *c->sb))) {
+        free(c);
+        return NULL;
+    }
+    list_init(&c->sb->ops);
+    list_init(&c->sb->by_age);
+    c->svc = s;
+    c->cb = cb;
+    c->ud = ud;
+    return c;
+}
+
+void service_create(struct service *s, struct create_request *rq, create_cb cb, void *ud) {
+    struct create_op *c = new_create(s, cb, ud);
+
+    if (!c) {
+        struct err err = {0};
+        err_set(&err, -ENOMEM, "out of memory");
+        create_request_done(rq);
+        cb(FAULT_CREATE, &err, NULL, NULL, ud);
+        return;
+    }
+    c->rq = *rq;
+    memset(rq, 0, sizeof *rq);
     s->n_pending++;
-    work_submit(s->pool, &c->job);
+    if (s->refusing) {
+        err_set(&c->err, -ESHUTDOWN, "the daemon is shutting down");
+        c->fault = FAULT_STOPPING;
+    } else {
+        c->fault = check_source(&s->o, &c->rq, &c->sb->spec, &c->err);
+    }
+    if (c->fault) {
+        answer(c);
+    } else if (c->rq.snapshot_id) {
+        c->job.run = resolve_run;
+        c->job.done = resolve_done;
+        work_submit(s->pool, &c->job);
+    } else {
+        go_on(c);
+    }
 }

@@ -24,17 +24,21 @@ void sandbox_apply_exit(struct sandbox *sb, const struct instance_info *info, in
     sandbox_touch(sb);
 }
 
+void sandbox_changed(struct service *s, struct sandbox *sb, const struct instance_info *info) {
+    if (sb->removing)
+        return;
+    sandbox_apply_exit(sb, info, service_now(s));
+    log_info("sandbox ended", LOG_STR("sandbox", info->id), LOG_INT("exit_code", info->exit_code));
+}
+
 static void apply(struct job *j) {
     struct exit_job *e = container_of(j, struct exit_job, job);
     struct sandbox *sb = map_get(e->svc->table, e->info.id);
 
-    if (sb && !sb->removing) {
-        sandbox_apply_exit(sb, &e->info, service_now(e->svc));
-        log_info("sandbox ended", LOG_STR("sandbox", e->info.id),
-                 LOG_INT("exit_code", e->info.exit_code));
-    } else if (!sb) {
-        create_note_exit(e->svc, &e->info);
-    }
+    if (sb)
+        sandbox_changed(e->svc, sb, &e->info);
+    else
+        create_note_change(e->svc, &e->info);
     free(e);
 }
 

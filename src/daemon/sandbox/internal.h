@@ -77,8 +77,10 @@ int record_from_row(const struct statedb_row *row, struct sandbox **ret, struct 
 /* exit.c */
 void exit_setup(struct service *s); /* takes the driver's events over */
 void sandbox_apply_exit(struct sandbox *sb, const struct instance_info *info, int64_t now_us);
-/* create.c: an exit that came before the create was finished; false = no such create */
-bool create_note_exit(struct service *s, const struct instance_info *info);
+/* The runtime says that a sandbox of the table has changed. */
+void sandbox_changed(struct service *s, struct sandbox *sb, const struct instance_info *info);
+/* create.c: a change that came before the create was finished; false = no such create */
+bool create_note_change(struct service *s, const struct instance_info *info);
 
 /* recover.c */
 int service_recover(struct service *s, struct err *err);

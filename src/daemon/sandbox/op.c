@@ -90,6 +90,16 @@ enum fault fault_of(int code, enum fault otherwise) {
         return FAULT_UNSUPPORTED;
     case -ENOSPC:
         return FAULT_FULL;
+    case DRIVER_IMAGE_PULL:
+        return FAULT_PULL;
+    case DRIVER_AGENT_START:
+        return FAULT_AGENT_START;
+    case DRIVER_AGENT_COPY:
+        return FAULT_AGENT_COPY;
+    case DRIVER_BOOTSTRAP:
+        return FAULT_BOOTSTRAP;
+    case DRIVER_VOLUME_INSPECT:
+        return FAULT_VOLUME_INSPECT;
     default:
         return otherwise;
     }

@@ -6,6 +6,9 @@
 
 #include "base/test.h"
 
+static const struct driver_ops no_ops;
+static struct driver plain = {.ops = &no_ops, .rules = {.provider = "native"}};
+
 TEST(memory_amounts) {
     static const struct {
         const char *s;
@@ -45,13 +48,17 @@ TEST(cpu_amounts) {
         const char *s;
         uint64_t want;
     } cases[] = {
-        {"500m", 500},
-        {"2", 2000},
-        {"1.5", 1500},
-        {".25", 250},
-        {"0.0001", 1},
-        {"1.", 1000},
-        {"1m", 1},
+        {"500m", 500000000},
+        {"2", 2000000000},
+        {"1.5", 1500000000},
+        {".25", 250000000},
+        {"0.0001", 100000},
+        {"1.000000001", 1000000001},
+        {"1.0000000019", 1000000001},
+        {"0.0000000001", 0},
+        {"1.5m", 1500000},
+        {"1.", 1000000000},
+        {"1m", 1000000},
         {"0", 0},
         {"0.0", 0},
         {"0m", 0},
@@ -171,7 +178,7 @@ TEST(volumes) {
         {"a", "/m", "/data", NULL, 0, FAULT_VOLUME_BACKEND},
         {"a", "/m", "/data", NULL, 2, FAULT_VOLUME_BACKEND},
     };
-    struct service_opts o = {.allowed_host_paths = allowed};
+    struct service_opts o = {.allowed_host_paths = allowed, .driver = &plain};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct volume_request v[2] = {{.name = (char *)cases[i].name,
                                        .mount_path = (char *)cases[i].mount,
@@ -193,13 +200,13 @@ TEST(volumes) {
 TEST(sizes_are_bounded) {
     struct create_request rq = {.image = strdup("host")};
     struct sandbox_spec spec = {0};
-    struct service_opts o = {0};
+    struct service_opts o = {.driver = &plain};
     struct err err = {0};
 
     strv_add(&rq.entrypoint, "a");
     for (int i = 0; i <= CHECK_MAX_MAP; i++)
         strv_addf(&rq.env, "K%d=v", i);
-    ASSERT_INT(check_create(&o, &rq, &spec, &err), FAULT_INVALID);
+    ASSERT_INT(check_source(&o, &rq, &spec, &err), FAULT_INVALID);
     ASSERT_STR(err.msg, "env may have at most 256 entries.");
     create_request_done(&rq);
     sandbox_spec_done(&spec);

@@ -13,12 +13,13 @@
 #define LAYOUT_VERSION 1
 #define BUSY_TIMEOUT_MS 5000
 
-enum stmt { ST_INSERT, ST_STATE, ST_METADATA, ST_EXPIRES, ST_DELETE, ST_EACH, N_STMT };
+enum stmt { ST_INSERT, ST_STATE, ST_COMMIT, ST_METADATA, ST_EXPIRES, ST_DELETE, ST_EACH, N_STMT };
 
 static const char *const sql[N_STMT] = {
     [ST_INSERT] = "INSERT INTO sandboxes(id,state,record,metadata,created_us,expires_us)"
                   " VALUES(?1,?2,?3,?4,?5,?6)",
     [ST_STATE] = "UPDATE sandboxes SET state=?2 WHERE id=?1",
+    [ST_COMMIT] = "UPDATE sandboxes SET state=?2, record=?3 WHERE id=?1",
     [ST_METADATA] = "UPDATE sandboxes SET metadata=?2 WHERE id=?1",
     [ST_EXPIRES] = "UPDATE sandboxes SET expires_us=?2 WHERE id=?1",
     [ST_DELETE] = "DELETE FROM sandboxes WHERE id=?1",
@@ -151,6 +152,14 @@ int statedb_set_state(struct statedb *s, const char *id, enum row_state state, s
     bind_text(s->stmt[ST_STATE], 1, id);
     sqlite3_bind_int(s->stmt[ST_STATE], 2, (int)state);
     return run_and_unlock(s, ST_STATE, id, true, err);
+}
+
+int statedb_commit(struct statedb *s, const char *id, const char *record, struct err *err) {
+    pthread_mutex_lock(&s->lock);
+    bind_text(s->stmt[ST_COMMIT], 1, id);
+    sqlite3_bind_int(s->stmt[ST_COMMIT], 2, ROW_ACTIVE);
+    bind_text(s->stmt[ST_COMMIT], 3, record);
+    return run_and_unlock(s, ST_COMMIT, id, true, err);
 }
 
 int statedb_set_metadata(struct statedb *s, const char *id, const char *metadata, struct err *err) {

@@ -22,8 +22,8 @@ enum row_state {
 struct statedb_row {
     char id[SANDBOX_ID_MAX + 1];
     enum row_state state;
-    const char
-        *record; /* JSON text of everything that never changes (specification, extensions …) */
+    const char *record;   /* JSON text of what does not change after the create (specification,
+                             extensions …) */
     const char *metadata; /* JSON object text */
     int64_t created_us;   /* wall clock */
     int64_t expires_us;   /* wall clock; 0 = never by itself */
@@ -38,6 +38,8 @@ void statedb_close(struct statedb *s); /* NULL is fine */
 int statedb_insert(struct statedb *s, const struct statedb_row *row, struct err *err);
 /* These give -ENOENT when there is no such row. */
 int statedb_set_state(struct statedb *s, const char *id, enum row_state state, struct err *err);
+/* The create has succeeded: ROW_ACTIVE, with the record as it is now. */
+int statedb_commit(struct statedb *s, const char *id, const char *record, struct err *err);
 int statedb_set_metadata(struct statedb *s, const char *id, const char *metadata, struct err *err);
 int statedb_set_expires(struct statedb *s, const char *id, int64_t expires_us, struct err *err);
 /* Deleting a row that is not there is a success. */

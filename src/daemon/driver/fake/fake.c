@@ -253,7 +253,11 @@ struct driver *fake_new(void) {
     if (!f)
         abort();
     f->d.ops = &ops;
-    f->d.rules.provider = "fake";
+    f->d.rules = (struct driver_rules){.provider = "native", /* as the wire knows it */
+                                       .disk_limit = true,
+                                       .net_choice = true,
+                                       .cwd_choice = true,
+                                       .no_entrypoint = true};
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
     list_init(&f->all);
