@@ -29,11 +29,11 @@ bool engine_cancel_fired(const struct engine_cancel *c);
 void engine_cancel_free(struct engine_cancel *c);
 
 struct engine_opts {
-    const char *host;      /* "unix:///run/docker.sock", "tcp://HOST:PORT", "http://…", "https://…";
-                              NULL = DOCKER_HOST, else unix:///var/run/docker.sock */
-    const char *cert_dir;  /* ca.pem, cert.pem, key.pem; NULL = DOCKER_CERT_PATH, else ~/.docker */
-    int tls_verify;        /* 1 yes, 0 no, -1 = DOCKER_TLS_VERIFY says (non-empty: TLS with check) */
-    unsigned timeout_ms;   /* of one call; 0 = 180000 */
+    const char *host; /* "unix:///run/docker.sock", "tcp://HOST:PORT", "http://…", "https://…";
+                         NULL = DOCKER_HOST, else unix:///var/run/docker.sock */
+    const char *cert_dir; /* ca.pem, cert.pem, key.pem; NULL = DOCKER_CERT_PATH, else ~/.docker */
+    int tls_verify;       /* 1 yes, 0 no, -1 = DOCKER_TLS_VERIFY says (non-empty: TLS with check) */
+    unsigned timeout_ms;  /* of one call; 0 = 180000 */
     const char *user_agent; /* NULL = "cove/VERSION" */
 };
 
@@ -51,12 +51,12 @@ int engine_status(void);
 
 struct engine_call {
     const char *method;
-    const char *path; /* without version: "/containers/create"; parts already escaped */
-    const char *query; /* "a=b&c=d", escaped; NULL = none */
-    const json_t *body; /* JSON; NULL = none */
-    const char *registry_auth; /* X-Registry-Auth value; NULL = none; secret */
-    unsigned timeout_ms; /* 0 = the engine's */
-    size_t max_answer; /* bytes; 0 = 16 MiB */
+    const char *path;             /* without version: "/containers/create"; parts already escaped */
+    const char *query;            /* "a=b&c=d", escaped; NULL = none */
+    const json_t *body;           /* JSON; NULL = none */
+    const char *registry_auth;    /* X-Registry-Auth value; NULL = none; secret */
+    unsigned timeout_ms;          /* 0 = the engine's */
+    size_t max_answer;            /* bytes; 0 = 16 MiB */
     struct engine_cancel *cancel; /* NULL = none */
 };
 /* *ret_json (NULL = not wanted) gets the parsed body, or JSON null when it is empty. A status of
@@ -81,7 +81,8 @@ int engine_container_create(struct engine *e, const char *name, const char *plat
 int engine_container_start(struct engine *e, const char *id, struct err *err); /* running: 0 */
 int engine_container_stop(struct engine *e, const char *id, unsigned grace_s, struct err *err);
 int engine_container_kill(struct engine *e, const char *id, const char *signal, struct err *err);
-/* force kills; volumes: anonymous ones too. "removal already in progress" waits until it is gone. */
+/* force kills; volumes: anonymous ones too. "removal already in progress" waits until it is gone.
+ */
 int engine_container_remove(struct engine *e, const char *id, bool force, struct err *err);
 int engine_container_pause(struct engine *e, const char *id, bool resume, struct err *err);
 int engine_container_inspect(struct engine *e, const char *id, json_t **ret, struct err *err);
@@ -131,9 +132,9 @@ struct engine_stream *engine_stream_free(struct engine_stream *s);
 /* ---- images ---- */
 int engine_image_inspect(struct engine *e, const char *ref, json_t **ret, struct err *err);
 struct engine_pull {
-    const char *ref;      /* without tag or digest: "latest" */
-    const char *platform; /* NULL = the engine's */
-    const char *username, *password; /* NULL = none; secret */
+    const char *ref;                                   /* without tag or digest: "latest" */
+    const char *platform;                              /* NULL = the engine's */
+    const char *username, *password;                   /* NULL = none; secret */
     void (*on_progress)(const json_t *line, void *ud); /* may be NULL */
     void *ud;
     struct engine_cancel *cancel;
