@@ -31,7 +31,7 @@ struct daemon {
     uv_poll_t life;
     uv_timer_t
         end; /* fires at once: the last step must not run inside a callback of what it frees */
-    bool has_life, is_ending;
+    bool has_life, is_ending, has_key;
     struct driver *driver;
     struct statedb *db;
     struct service *service;
@@ -164,11 +164,12 @@ static void on_hup(uv_signal_t *h, int signum) {
     }
     if (!d->o->log_level && config_log_level(&fresh, &level) == 0)
         log_setup(level, fresh.log_json, "coved");
-    bool had_key = !str_is_empty(d->c->api_key), has_key = !str_is_empty(fresh.api_key);
-    if (had_key && !has_key)
-        log_error("reload would take the API key away, it stays: restart to run without one");
-    else if (api_set_key(d->api, fresh.api_key) < 0)
-        log_error("no memory for the reloaded API key");
+    if (d->has_key && !config_has_key(&fresh))
+        log_error("reload would take the last API key away, the keys stay: restart to run without");
+    else if (api_set_keys(d->api, fresh.api_key, fresh.api_keys) < 0)
+        log_error("no memory for the reloaded API keys");
+    else
+        d->has_key = config_has_key(&fresh);
     config_done(&fresh);
     log_info("settings reloaded");
 }
@@ -259,7 +260,7 @@ static int open_state(struct daemon *d, struct err *err) {
 
 /* TCP only with a key, or when running without one was acknowledged. */
 static bool wants_tcp(const struct daemon *d) {
-    return !d->o->is_private && (!str_is_empty(d->c->api_key) || d->c->insecure_ok);
+    return !d->o->is_private && (config_has_key(d->c) || d->c->insecure_ok);
 }
 
 static int listen_unix(struct daemon *d, struct err *err) {
@@ -294,12 +295,14 @@ static int open_server(struct daemon *d, struct err *err) {
         .service = d->service,
         .images = d->images,
         .api_key = c->api_key,
+        .api_keys = c->api_keys,
         .eip = c->eip,
         .host = wants_tcp(d) ? c->host : "",
         .port = (uint16_t)c->port,
         .max_body = (size_t)c->max_body_bytes,
         .max_upgrades = (size_t)c->limit_concurrency,
     };
+    d->has_key = config_has_key(c);
     int r = api_new(&ao, &d->api);
     if (r < 0)
         return err_sys(err, r, "API");
@@ -314,7 +317,7 @@ static int open_server(struct daemon *d, struct err *err) {
                      "OPENSANDBOX_INSECURE_SERVER=YES)");
         return 0;
     }
-    if (str_is_empty(c->api_key))
+    if (!config_has_key(c))
         log_warn("running WITHOUT an API key: everyone who reaches the TCP port may do everything");
     return h1_server_listen_tcp(d->server, c->host, (uint16_t)c->port, (int)c->backlog, NULL, err);
 }

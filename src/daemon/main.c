@@ -7,6 +7,7 @@
 #include "base/path.h"
 #include "daemon/daemon.h"
 #include "daemon/drivers.h"
+#include "daemon/keyless.h"
 #include "daemon/private.h"
 
 static int complain(const struct err *err) {
@@ -77,6 +78,7 @@ static void set_up_log(const struct config *c, const struct options *o) {
 static int serve(struct config *c, const struct options *o) {
     struct err err = {0};
     enum log_level level;
+    int r;
 
     if (o->log_level && log_level_parse(o->log_level, &level) < 0) {
         err_set(&err, -EINVAL, "--log-level: expected error, warning, info or debug");
@@ -86,12 +88,14 @@ static int serve(struct config *c, const struct options *o) {
         err_set(&err, -EINVAL, "--private needs runtime.type \"native\"");
         return complain(&err);
     }
+    if ((r = keyless_check(c, &err)) < 0)
+        return complain(&err);
     int start_lock = -1;
     struct config base = *c; /* for the sweep: shallow, but its own three directories */
     base.state_dir = strdup(c->state_dir);
     base.run_dir = strdup(c->run_dir);
     base.store_dir = c->store_dir ? strdup(c->store_dir) : NULL;
-    int r = base.state_dir && base.run_dir ? 0 : err_set(&err, -ENOMEM, "out of memory");
+    r = base.state_dir && base.run_dir ? 0 : err_set(&err, -ENOMEM, "out of memory");
     if (r == 0 && o->is_private)
         r = private_setup(c, &start_lock, &err);
     else if (r == 0 && !config_is_docker(c))

@@ -15,8 +15,9 @@ struct api_opts {
         *service;          /* borrowed; is closed before api_free (its last answers need the API) */
     struct images *images; /* borrowed; NULL = images cannot be managed here */
     const char *api_key;   /* NULL or blank = none; copied; secret */
-    const char *eip;       /* configured public host, used as it is; NULL = none */
-    const char *host;      /* listening address of the TCP side, "" = no TCP side */
+    const json_t *api_keys; /* more of them: name -> key; NULL = none; copied; secret */
+    const char *eip;        /* configured public host, used as it is; NULL = none */
+    const char *host;       /* listening address of the TCP side, "" = no TCP side */
     uint16_t port;
     size_t max_body;     /* control bodies; 0 = 1 MiB */
     size_t max_upgrades; /* upgraded connections through the proxy at a time; 0 = no limit */
@@ -28,5 +29,5 @@ void api_free(struct api *a); /* all exchanges and operations are over */
 void api_on_request(struct h1_req *r, void *ud);
 void api_on_done(const struct h1_req *r, int status, uint64_t body_bytes_out, int64_t duration_us,
                  void *ud);
-/* Takes effect with the next request. */
-int api_set_key(struct api *a, const char *key);
+/* All keys anew: takes effect with the next request. On failure the old ones stay. */
+int api_set_keys(struct api *a, const char *key, const json_t *named);

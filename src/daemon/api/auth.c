@@ -1,7 +1,7 @@
-/* The API key check (see auth.h). */
+/* The API key check (see auth.h). Owns the texts of the keys. */
 #include "daemon/api/auth.h"
 
-#include <ctype.h>
+#include <errno.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -34,10 +34,59 @@ bool auth_is_exempt(const char *path) {
     return str_starts(path, "/docs/") || is_proxy_path(path);
 }
 
-enum auth_result auth_check(const char *key, const char *given) {
-    if (str_is_empty(key))
+struct auth_keys {
+    struct {
+        char *name, *key;
+    } * v;
+    size_t n;
+};
+
+struct auth_keys *auth_keys_new(void) {
+    return calloc(1, sizeof(struct auth_keys));
+}
+
+int auth_keys_add(struct auth_keys *k, const char *name, const char *key) {
+    if (str_is_empty(key) || key[strspn(key, " \t")] == '\0')
+        return 0;
+    if (strlen(name) > AUTH_NAME_MAX)
+        return -EINVAL;
+    void *more = reallocarray(k->v, k->n + 1, sizeof *k->v);
+    if (!more)
+        return -ENOMEM;
+    k->v = more;
+    k->v[k->n].name = strdup(name);
+    k->v[k->n].key = strdup(key);
+    k->n++; /* from here on auth_keys_free takes care of both */
+    return k->v[k->n - 1].name && k->v[k->n - 1].key ? 0 : -ENOMEM;
+}
+
+struct auth_keys *auth_keys_free(struct auth_keys *k) {
+    if (!k)
+        return NULL;
+    for (size_t i = 0; i < k->n; i++) {
+        if (k->v[i].key)
+            explicit_bzero(k->v[i].key, strlen(k->v[i].key));
+        free(k->v[i].key);
+        free(k->v[i].name);
+    }
+    free(k->v);
+    free(k);
+    return NULL;
+}
+
+enum auth_result auth_check(const struct auth_keys *k, const char *given, const char **ret_name) {
+    const char *name = NULL;
+
+    if (ret_name)
+        *ret_name = NULL;
+    if (!k || k->n == 0)
         return AUTH_OK;
     if (str_is_empty(given))
         return AUTH_MISSING;
-    return str_eq_const_time(key, given) ? AUTH_OK : AUTH_WRONG;
+    for (size_t i = 0; i < k->n; i++) /* all of them: the time must not tell which one it was */
+        if (str_eq_const_time(k->v[i].key, given))
+            name = k->v[i].name;
+    if (ret_name)
+        *ret_name = name;
+    return name ? AUTH_OK : AUTH_WRONG;
 }

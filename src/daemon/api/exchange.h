@@ -7,13 +7,15 @@
 
 #include "base/json.h"
 #include "daemon/api/api.h"
+#include "daemon/api/auth.h"
 #include "net/h1_client.h"
 #include "net/router.h"
 #include "net/splice.h"
 
 struct api {
     struct api_opts o;
-    char *key, *eip, *host; /* owned copies; key NULL = none */
+    char *eip, *host; /* owned copies */
+    struct auth_keys *keys;
     struct router *both, *bare, *v1;
     struct h1_pool *pool;
     struct splice_set upgrades; /* of the proxy */
@@ -26,9 +28,10 @@ struct xch {
     struct api *api;
     struct h1_req *req; /* NULL once it is over */
     char request_id[REQUEST_ID_MAX + 1];
-    bool is_v1;       /* asked under /v1 */
-    bool is_local;    /* came over the Unix socket */
-    bool is_operator; /* and from uid 0 */
+    char key_name[AUTH_NAME_MAX + 1]; /* of the API key that was sent; "" = none was needed */
+    bool is_v1;                       /* asked under /v1 */
+    bool is_local;                    /* came over the Unix socket */
+    bool is_operator;                 /* and from uid 0 */
     unsigned refs;
     char *id; /* a dialect's memory for the operation under way (sandbox id …); freed with the
                  exchange */

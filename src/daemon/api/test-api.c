@@ -373,9 +373,19 @@ TEST(keys_and_exemptions) {
     begin("GET", "/v1/sandboxes", NULL, none, true);
     wait_reply();
     ASSERT_INT(last.status, 200); /* the Unix socket needs no key */
-    ASSERT_OK(api_set_key(api, "other"));
+    _cleanup_json_ json_t *named = json_pack("{s:s,s:s}", "ci", "key-of-ci", "ops", "key-of-ops");
+    static const struct h1_header ops[] = {{"OPEN-SANDBOX-API-KEY", "key-of-ops"}, {NULL, NULL}},
+                                  part[] = {{"OPEN-SANDBOX-API-KEY", "key-of"}, {NULL, NULL}};
+    ASSERT_OK(api_set_keys(api, "secret-key", named)); /* several: each of them opens */
+    EXPECT(ask("GET", "/v1/sandboxes", NULL), 200, "items");
+    EXPECT(ask_with("GET", "/v1/sandboxes", NULL, ops), 200, "items");
+    EXPECT(ask_with("GET", "/v1/sandboxes", NULL, part), 401, "INVALID_API_KEY");
+    ASSERT_OK(api_set_keys(api, NULL, named));
     EXPECT(ask("GET", "/v1/sandboxes", NULL), 401, "INVALID_API_KEY");
-    ASSERT_OK(api_set_key(api, " "));
+    EXPECT(ask_with("GET", "/v1/sandboxes", NULL, ops), 200, "items");
+    ASSERT_OK(api_set_keys(api, "other", NULL));
+    EXPECT(ask("GET", "/v1/sandboxes", NULL), 401, "INVALID_API_KEY");
+    ASSERT_OK(api_set_keys(api, " ", NULL));
     EXPECT(ask_with("GET", "/v1/sandboxes", NULL, none), 200, "items");
     reply_clear();
     tear_down();

@@ -428,6 +428,10 @@ void config_done(struct config *c) {
     memset(c, 0, sizeof *c);
 }
 
+bool config_has_key(const struct config *c) {
+    return !config_is_blank(c->api_key) || json_object_size(c->api_keys) > 0;
+}
+
 bool config_is_docker(const struct config *c) {
     return str_ieq(c->runtime_type, "docker");
 }

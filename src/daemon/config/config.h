@@ -90,6 +90,7 @@ int config_load(const char *path, struct config *ret, struct strv *warnings, str
 int config_parse(const char *text, size_t len, const char *name, struct config *ret,
                  struct strv *warnings, struct err *err);
 void config_done(struct config *c);
+bool config_has_key(const struct config *c); /* any API key */
 bool config_is_docker(const struct config *c);
 /* Name of the engine's runtime for sandboxes; NULL = the engine's default. */
 const char *config_secure_runtime(const struct config *c);

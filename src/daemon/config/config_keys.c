@@ -102,7 +102,7 @@ const struct config_key config_keys[] = {
 
     {"proxy.resolve_internal", KEY_BOOL, "true", 0, 0, 0, F(proxy_resolve_internal), NULL, "The proxy goes to container addresses (docker); off: to published ports, for servers that cannot route to the bridge. Native sandboxes are always reached in their network namespace."},
 
-    {"docker.network_mode", KEY_TEXT, "\"host\"", 0, 0, 0, F(docker.network_mode), NULL, "Network of containers: host, bridge, none, container:NAME or the name of a network."},
+    {"docker.network_mode", KEY_TEXT, "\"host\"", 0, 0, KEY_NONEMPTY, F(docker.network_mode), NULL, "Network of containers: host, bridge, none, container:NAME or the name of a network."},
     {"docker.api_timeout", KEY_INT, NULL, 1, 86400, 0, F(docker.api_timeout_s), NULL, "Seconds a call to the engine may take; unset: 180."},
     {"docker.host_ip", KEY_TEXT, NULL, 0, 0, 0, F(docker.host_ip), NULL, "Host address in endpoints when the daemon itself runs in a container."},
     {"docker.drop_capabilities", KEY_LIST, DROPPED, 0, 0, 0, F(docker.drop_capabilities), NULL, "Capabilities containers do not get; an empty list drops none."},

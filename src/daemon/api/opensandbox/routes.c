@@ -116,15 +116,22 @@ static char *copy_text(const char *s) {
     return is_blank(s) ? NULL : strdup(s);
 }
 
-int api_set_key(struct api *a, const char *key) {
-    char *copy = copy_text(key);
+int api_set_keys(struct api *a, const char *key, const json_t *named) {
+    struct auth_keys *fresh = auth_keys_new();
+    int r = fresh ? auth_keys_add(fresh, "default", key) : -ENOMEM;
+    const char *name;
+    const json_t *v;
 
-    if (!copy && !is_blank(key))
-        return -ENOMEM;
-    if (a->key)
-        explicit_bzero(a->key, strlen(a->key));
-    free(a->key);
-    a->key = copy;
+    json_object_foreach((json_t *)named, name, v) {
+        if (r == 0)
+            r = auth_keys_add(fresh, name, json_string_value(v));
+    }
+    if (r < 0) {
+        auth_keys_free(fresh);
+        return r;
+    }
+    auth_keys_free(a->keys);
+    a->keys = fresh;
     return 0;
 }
 
@@ -136,11 +143,12 @@ int api_new(const struct api_opts *o, struct api **ret) {
         return -ENOMEM;
     a->o = *o;
     a->o.api_key = NULL;
+    a->o.api_keys = NULL;
     splice_set_init(&a->upgrades, o->max_upgrades);
     a->eip = copy_text(o->eip);
     a->host = str_is_empty(o->host) ? NULL : strdup(o->host);
     a->pool = h1_pool_new(o->loop, UPSTREAM_IDLE_MAX, UPSTREAM_IDLE_MS);
-    if (!a->pool || api_set_key(a, o->api_key) < 0) {
+    if (!a->pool || api_set_keys(a, o->api_key, o->api_keys) < 0) {
         r = -ENOMEM;
     } else if ((r = router_new(both_routes, &a->both)) == 0 &&
                (r = router_new(bare_routes, &a->bare)) == 0) {
@@ -166,7 +174,7 @@ void api_free(struct api *a) {
         router_free(a->v1);
     if (a->pool)
         h1_pool_free(a->pool);
-    api_set_key(a, "");
+    auth_keys_free(a->keys);
     free(a->eip);
     free(a->host);
     free(a);
@@ -192,10 +200,14 @@ static void answer_preflight(struct xch *x) {
 
 /* false: answered. The Unix socket's permissions are its authentication. */
 static bool may_ask(struct xch *x) {
+    const char *name;
+
     if (x->is_local || auth_is_exempt(h1_req_path(x->req)))
         return true;
-    switch (auth_check(x->api->key, h1_req_header(x->req, "OPEN-SANDBOX-API-KEY"))) {
+    switch (auth_check(x->api->keys, h1_req_header(x->req, "OPEN-SANDBOX-API-KEY"), &name)) {
     case AUTH_OK:
+        if (name)
+            str_copy(x->key_name, sizeof x->key_name, name);
         return true;
     case AUTH_MISSING:
         xch_error(x, 401, "MISSING_API_KEY",
@@ -295,5 +307,5 @@ void api_on_done(const struct h1_req *r, int status, uint64_t body_bytes_out, in
     log_info("request", LOG_REQ(x ? x->request_id : "-"), LOG_STR("peer", peer),
              LOG_STR("method", h1_req_method(r)), LOG_STR("path", h1_req_path(r)),
              LOG_INT("status", status), LOG_INT("bytes", body_bytes_out),
-             LOG_INT("us", duration_us));
+             LOG_INT("us", duration_us), LOG_STR("key", x && *x->key_name ? x->key_name : "-"));
 }
