@@ -21,6 +21,8 @@ struct service {
     void (*idle_cb)(void *ud);
     void *idle_ud;
     struct expiry *expiry;
+    struct access *access;   /* access.c; NULL = off */
+    struct snapshots *snaps; /* snapshots.c; NULL = none here */
 };
 
 /* service.c: one of the pending operations is over and answered */
@@ -68,6 +70,10 @@ void expiry_run(struct service *s);
 
 /* delete.c: removal because of expiry; decides again when its turn has come */
 void delete_expired(struct service *s, struct sandbox *sb);
+
+/* renew.c: extend_us from the moment its turn comes, unless the life reaches further already;
+ * FAULT_NOT_RUNNING unless it runs then */
+void renew_extend(struct service *s, const char *id, int64_t extend_us, op_cb cb, void *ud);
 
 /* record.c */
 /* What is stored of a sandbox beside metadata and times. Caller frees. */

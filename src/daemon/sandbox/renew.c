@@ -9,12 +9,27 @@
 struct renew_op {
     struct op op;
     int64_t expires_us;
+    int64_t extend_us; /* > 0: by use; expires_us is decided when its turn has come */
 };
+
+/* By use: a life that reaches further stays as it is, whoever asked for it while this one waited.
+ */
+static void decide(struct renew_op *n) {
+    const struct sandbox *sb = n->op.sb;
+
+    n->expires_us = MAX(service_now(n->op.svc) + n->extend_us, sb->expires_us);
+    if (sandbox_state_of(sb) != SB_RUNNING) {
+        err_set(&n->op.err, -EALREADY, "Sandbox is not in a running state.");
+        n->op.fault = FAULT_NOT_RUNNING;
+    }
+}
 
 static bool start(struct op *o) {
     struct renew_op *n = container_of(o, struct renew_op, op);
     struct sandbox *sb = o->sb;
 
+    if (n->extend_us > 0)
+        decide(n);
     if (sb->gone) {
         err_set(&o->err, -ENOENT, "Sandbox %s not found.", sb->spec.id);
         o->fault = FAULT_NOT_FOUND;
@@ -46,13 +61,23 @@ static void end(struct op *o) {
     o->cb(o->fault, &o->err, o->fault ? NULL : o->sb, o->ud);
 }
 
-void service_renew(struct service *s, const char *id, int64_t expires_us, op_cb cb, void *ud) {
+static void begin(struct service *s, const char *id, const struct renew_op *how, op_cb cb,
+                  void *ud) {
     struct renew_op *n = op_new(s, id, sizeof *n, cb, ud);
     if (!n)
         return;
-    n->expires_us = expires_us;
+    n->expires_us = how->expires_us;
+    n->extend_us = how->extend_us;
     n->op.start = start;
     n->op.run = run;
     n->op.end = end;
     op_enqueue(&n->op);
+}
+
+void service_renew(struct service *s, const char *id, int64_t expires_us, op_cb cb, void *ud) {
+    begin(s, id, &(struct renew_op){.expires_us = expires_us}, cb, ud);
+}
+
+void renew_extend(struct service *s, const char *id, int64_t extend_us, op_cb cb, void *ud) {
+    begin(s, id, &(struct renew_op){.extend_us = extend_us}, cb, ud);
 }

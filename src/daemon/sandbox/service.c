@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "daemon/sandbox/access.h"
 #include "daemon/sandbox/internal.h"
 
 static void free_table(struct service *s) {
@@ -22,6 +23,7 @@ static void dispose(struct service *s) {
     if (s->pool)
         work_pool_stop(s->pool);
     expiry_free(s->expiry);
+    access_free(s);
     free_table(s);
     free(s);
 }
@@ -48,6 +50,8 @@ int service_open(const struct service_opts *opts, struct service **ret, struct e
     } else if ((r = expiry_new(s, &s->expiry, err)) >= 0) {
         exit_setup(s);
         r = service_recover(s, err);
+        if (r >= 0)
+            r = access_open(s, err);
     }
     if (r < 0) {
         s->o.driver->events = (struct driver_events){0};
@@ -107,6 +111,7 @@ void service_close(struct service *s) {
     if (!s)
         return;
     s->refusing = true;
+    access_stop(s);
     work_pool_drain(s->pool);
     s->o.driver->ops->free(s->o.driver);
     dispose(s);

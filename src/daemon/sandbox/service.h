@@ -122,6 +122,14 @@ static inline enum sandbox_state sandbox_state_of(const struct sandbox *sb) {
 struct service;
 struct snapdb;
 
+struct renew_opts { /* renewal by use (access.h); texts are borrowed */
+    bool enabled;
+    unsigned min_interval_s;
+    const char *redis_dsn; /* NULL = no queue; secret */
+    const char *redis_queue;
+    unsigned redis_readers;
+};
+
 struct service_opts {
     uv_loop_t *loop;
     struct driver
@@ -135,7 +143,8 @@ struct service_opts {
     bool
         no_access_token; /* agents are started without one (clients that ignore endpoint headers) */
     enum net_mode default_net; /* of creates that do not choose */
-    int64_t (*wall_us)(void);  /* NULL = clock_wall_us; for tests */
+    struct renew_opts renew;
+    int64_t (*wall_us)(void); /* NULL = clock_wall_us; for tests */
 };
 
 /*
