@@ -109,7 +109,7 @@ static bool is_repeatable(const struct h1_req *r) {
     static const char *const methods[] = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"};
 
     if (h1_req_content_length(r) != 0)
-        return false;
+        return false; /* one that was read already could be, but none of those is worth it */
     for (size_t i = 0; i < ARRAY_SIZE(methods); i++)
         if (str_eq(h1_req_method(r), methods[i]))
             return true;
@@ -132,8 +132,9 @@ static int proxy_new(struct h1_req *r, const struct proxy_opts *o, struct proxy 
     *p = (struct proxy){
         .req = r, .o = *o, .netns_fd = -1, .is_repeatable = o->pool && is_repeatable(r)};
     e = p->is_repeatable && o->addr.netns_fd > 0 ? keep_netns(p) : 0;
-    const char **strings[] = {&p->o.addr.unix_path, &p->o.addr.host, &p->o.pool_key,
-                              &p->o.target,         &p->o.host,      &p->o.location_prefix};
+    const char **strings[] = {
+        &p->o.addr.unix_path, &p->o.addr.host,       &p->o.pool_key, &p->o.target,
+        &p->o.host,           &p->o.location_prefix, &p->o.body};
     for (size_t i = 0; i < ARRAY_SIZE(strings) && e == 0; i++)
         e = keep(p, strings[i]);
     if (e == 0)
@@ -154,6 +155,10 @@ static int proxy_new(struct h1_req *r, const struct proxy_opts *o, struct proxy 
     p->o.add_response = p->add_response;
     *ret = p;
     return 0;
+}
+
+bool proxy_is_websocket(const struct h1_req *r) {
+    return h1_req_is_upgrade(r) && str_ieq(h1_req_header(r, "Upgrade"), "websocket");
 }
 
 /* ---- failures ---- */
@@ -225,6 +230,11 @@ static void on_response(struct h1_call *c, int status, const struct h1_header *h
     struct header_set set = {0};
     struct err err = {0};
 
+    if (p->o.on_refused && proxy_is_websocket(p->req)) {
+        h1_call_cancel(TAKE_PTR(p->call));
+        p->o.on_refused(p->req, status, p->o.ud);
+        return;
+    }
     if (proxy_response_headers(&p->o, headers, n, false, &set) < 0) {
         h1_call_cancel(TAKE_PTR(p->call));
         err_set(&err, -ENOMEM, "out of memory");
@@ -264,11 +274,13 @@ static void on_upgrade(struct h1_call *c, const struct h1_header *headers, size_
         fail(p, err.code, &err);
         return;
     }
+    bool is_ws = p->o.relay_ws && proxy_is_websocket(p->req);
     p->is_upgrading = true; /* the request is closed inside h1_upgrade */
     if (proxy_response_headers(&p->o, headers, n, true, &set) == 0)
         client = h1_upgrade(p->req, 101, set.v);
     header_set_done(&set);
-    if (client && splice_run(client, upstream, p->o.upgrades, done, p) == 0)
+    if (client &&
+        (is_ws ? splice_run_ws : splice_run)(client, upstream, p->o.upgrades, done, p) == 0)
         return;
     if (!client)
         sock_close(upstream, 0);
@@ -328,7 +340,9 @@ static int start_call(struct proxy *p, struct err *err) {
                                     .method = h1_req_method(p->req),
                                     .target = p->o.target,
                                     .headers = set.v,
-                                    .body_length = h1_req_content_length(p->req),
+                                    .body = p->o.body,
+                                    .body_length = p->o.body ? (int64_t)strlen(p->o.body)
+                                                             : h1_req_content_length(p->req),
                                     .connect_timeout_ms = p->o.connect_timeout_ms,
                                     .silence_timeout_ms = p->o.silence_timeout_ms,
                                     .keep_upgrade = in.upgrade != NULL,
@@ -362,6 +376,6 @@ void proxy_run(struct h1_req *r, const struct proxy_opts *o) {
         fail(p, e, &err);
         return;
     }
-    if (h1_req_content_length(r) != 0)
+    if (!p->o.body && h1_req_content_length(r) != 0)
         h1_req_body_start(r, 0);
 }

@@ -21,8 +21,16 @@ struct proxy_opts {
     const struct h1_header
         *add_response; /* put on the answer, replacing the upstream's of the same name; 101 too */
     const char *location_prefix; /* put before a Location that starts with one '/'; NULL = leave */
-    bool keep_forwarded; /* extend an existing X-Forwarded-For instead of dropping client-sent ones
-                          */
+    bool keep_forwarded;  /* extend an existing X-Forwarded-For instead of dropping client-sent ones
+                           */
+    bool trust_forwarded; /* the client is a proxy of ours: its X-Forwarded-For is extended whole,
+                             its X-Forwarded-Proto and -Host are passed on */
+    /* The request's body when it was read already (text); NULL = it is streamed. */
+    const char *body;
+    bool relay_ws; /* WebSockets: close codes are mapped, see splice_run_ws */
+    /* A WebSocket handshake that the upstream answers with something else than 101; must answer the
+     * request. NULL: its answer is passed on. */
+    void (*on_refused)(struct h1_req *r, int status, void *ud);
     /* Upgraded connections: the server forgets them, so who ends has to cut them here, and their
      * number is bounded here. NULL: they end by themselves, in any number. */
     struct splice_set *upgrades;
@@ -36,3 +44,5 @@ struct proxy_opts {
 };
 /* Takes the exchange over (its ops are replaced). All strings are copied. */
 void proxy_run(struct h1_req *r, const struct proxy_opts *o);
+/* Does the request ask for a WebSocket? */
+bool proxy_is_websocket(const struct h1_req *r);

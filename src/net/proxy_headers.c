@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/map.h"
 
 void header_set_done(struct header_set *s) {
@@ -150,17 +151,31 @@ static bool passes(const struct proxy_opts *o, const struct map *named, const ch
     return !str_eq(name, "host") && !str_eq(name, "expect");
 }
 
+/* Everything a proxy before us says of the way here: it may have added a line of its own. */
+static char *join(const struct proxy_request *in, const char *name) {
+    struct buf b = BUF_INIT(65536);
+
+    for (size_t i = 0; i < in->n_headers; i++)
+        if (str_ieq(in->headers[i].name, name) && *in->headers[i].value)
+            buf_printf(&b, "%s%s", b.len ? ", " : "", in->headers[i].value);
+    char *r = b.len ? buf_take(&b, NULL) : NULL;
+    buf_done(&b);
+    return r;
+}
+
 /* The caller first (as a proxy before us says it, when we believe it), then who we see. */
 static void add_forwarded_for(const struct proxy_opts *o, const struct proxy_request *in,
                               struct header_set *s) {
-    const char *told = o->keep_forwarded ? find(in, "x-forwarded-for") : NULL, *peer = in->peer;
+    _cleanup_free_ char *all = o->trust_forwarded ? join(in, "x-forwarded-for") : NULL;
+    bool keep = o->keep_forwarded || o->trust_forwarded;
+    const char *told = all ? all : keep ? find(in, "x-forwarded-for") : NULL, *peer = in->peer;
     size_t n;
 
-    if (o->keep_forwarded && !told)
+    if (keep && !told)
         told = find(in, "x-real-ip");
     if (told)
         told += strspn(told, " \t,");
-    n = told ? strcspn(told, ", \t") : 0;
+    n = !told ? 0 : all ? strlen(told) : strcspn(told, ", \t");
     if (n && peer)
         add(s, "X-Forwarded-For", own(s, str_printf("%.*s, %s", (int)n, told, peer)));
     else if (n)
@@ -188,8 +203,12 @@ int proxy_request_headers(const struct proxy_opts *o, const struct proxy_request
         add(&s, h->name, h->value);
     if (!is_replaced(o->add_request, "X-Forwarded-For"))
         add_forwarded_for(o, in, &s);
+    const char *proto = o->trust_forwarded ? find(in, "x-forwarded-proto") : NULL;
     if (!is_replaced(o->add_request, "X-Forwarded-Proto"))
-        add(&s, "X-Forwarded-Proto", "http");
+        add(&s, "X-Forwarded-Proto", proto ? proto : "http");
+    const char *outer = o->trust_forwarded ? find(in, "x-forwarded-host") : NULL;
+    if (outer)
+        host = outer;
     if (!o->keep_forwarded && host && !is_replaced(o->add_request, "X-Forwarded-Host"))
         add(&s, "X-Forwarded-Host", host);
     if (in->upgrade) {

@@ -12,6 +12,8 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "net/ws_relay.h"
+
 #define LINGER_MS 2000 /* after one side broke */
 #define LINGER_CLEAN_MS                                                      \
     30000 /* both ended: what is queued belongs to a reader that may be slow \
@@ -21,12 +23,15 @@ struct side {
     struct sock *sock;
     struct side *other;
     struct splice *owner;
-    bool has_ended; /* its peer sends no more */
+    bool has_ended;        /* its peer sends no more */
+    struct ws_relay relay; /* of what comes from here; unused unless the splice is one of WebSockets
+                            */
 };
 
 struct splice {
     struct side a, b;
     struct list link;
+    bool is_ws;
     struct splice_set *set; /* NULL: nobody's */
     void (*done)(void *ud);
     void *ud;
@@ -58,11 +63,27 @@ static void finish(struct splice *p, unsigned linger_ms) {
         done(ud);
 }
 
+static ssize_t forward(void *ud, const char *data, size_t len) {
+    struct side *to = ud;
+    return sock_write(to->sock, data, len);
+}
+
+/* A WebSocket that ends without a word: its peer is told in its place. */
+static void say_goodbye(struct side *from) {
+    char frame[WS_MAX_HEADER + 2];
+    size_t n = ws_relay_end(&from->relay, &from->other->relay, frame);
+
+    if (n)
+        (void)sock_write(from->other->sock, frame, n);
+}
+
 static void on_read(struct sock *s, const char *data, ssize_t len, void *ud) {
     struct side *from = ud, *to = from->other;
 
     if (len > 0) {
-        ssize_t queued = sock_write(to->sock, data, (size_t)len);
+        ssize_t queued = from->owner->is_ws
+                             ? ws_relay_feed(&from->relay, data, (size_t)len, forward, to)
+                             : sock_write(to->sock, data, (size_t)len);
         if (queued < 0)
             finish(from->owner, LINGER_MS);
         else if ((size_t)queued > SOCK_HIGH_WATER)
@@ -70,6 +91,8 @@ static void on_read(struct sock *s, const char *data, ssize_t len, void *ud) {
         return;
     }
     from->has_ended = true;
+    if (from->owner->is_ws)
+        say_goodbye(from);
     sock_shutdown(to->sock);
     if (len < 0 || to->has_ended)
         finish(from->owner, len < 0 ? LINGER_MS : LINGER_CLEAN_MS);
@@ -93,8 +116,8 @@ void splice_set_close(struct splice_set *s) {
         finish(list_entry(s->all.next, struct splice, link), 0);
 }
 
-int splice_run(struct sock *a, struct sock *b, struct splice_set *set, void (*done)(void *ud),
-               void *ud) {
+static int run(struct sock *a, struct sock *b, bool is_ws, struct splice_set *set,
+               void (*done)(void *ud), void *ud) {
     static const struct sock_ops ops = {.on_read = on_read, .on_drain = on_drain};
     struct splice *p = calloc(1, sizeof *p);
 
@@ -103,8 +126,14 @@ int splice_run(struct sock *a, struct sock *b, struct splice_set *set, void (*do
         sock_close(b, 0);
         return -ENOMEM;
     }
-    *p = (struct splice){
-        .a = {a, &p->b, p, false}, .b = {b, &p->a, p, false}, .set = set, .done = done, .ud = ud};
+    *p = (struct splice){.a = {.sock = a, .other = &p->b, .owner = p},
+                         .b = {.sock = b, .other = &p->a, .owner = p},
+                         .is_ws = is_ws,
+                         .set = set,
+                         .done = done,
+                         .ud = ud};
+    ws_relay_init(&p->a.relay, false);
+    ws_relay_init(&p->b.relay, true);
     list_init(&p->link);
     if (set) {
         list_append(&set->all, &p->link);
@@ -117,4 +146,14 @@ int splice_run(struct sock *a, struct sock *b, struct splice_set *set, void (*do
     sock_read_start(a);
     sock_read_start(b);
     return 0;
+}
+
+int splice_run(struct sock *a, struct sock *b, struct splice_set *set, void (*done)(void *ud),
+               void *ud) {
+    return run(a, b, false, set, done, ud);
+}
+
+int splice_run_ws(struct sock *client, struct sock *upstream, struct splice_set *set,
+                  void (*done)(void *ud), void *ud) {
+    return run(client, upstream, true, set, done, ud);
 }

@@ -24,3 +24,7 @@ void splice_set_close(struct splice_set *s);
  */
 int splice_run(struct sock *a, struct sock *b, struct splice_set *set, void (*done)(void *ud),
                void *ud);
+/* The same for a WebSocket: close codes that must not travel are mapped, and a side that goes
+ * without a close frame is given one (see ws_relay.h). */
+int splice_run_ws(struct sock *client, struct sock *upstream, struct splice_set *set,
+                  void (*done)(void *ud), void *ud);
