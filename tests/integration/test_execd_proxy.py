@@ -75,6 +75,16 @@ def test_errors(agent, upstream):
         agent.token = saved
 
 
+def test_own_port(agent):
+    """The agent through its own proxy, as published endpoints have it: the token is needed and goes all the way."""
+    assert agent.get(f"/proxy/{agent.port}/metrics").status == 200
+    agent.token, saved = None, agent.token
+    try:
+        assert agent.get(f"/proxy/{agent.port}/metrics").status == 401
+    finally:
+        agent.token = saved
+
+
 def test_websocket_through_two_agents(agent):
     """The second agent's terminal, reached through the first one's proxy."""
     with Agent() as inner:
