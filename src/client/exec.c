@@ -161,6 +161,18 @@ static void on_ws_drain(struct ws *w, void *ud) {
     source_start(&x->in);
 }
 
+/* A proxy accepts the WebSocket and then tells that the agent did not: "… HTTP 409 …". */
+static void on_refusal(struct cove_exec *x, const char *reason) {
+    const char *p = reason ? strstr(reason, "HTTP ") : NULL;
+    uint64_t status;
+
+    if (p && str_to_u64n(p + 5, strspn(p + 5, "0123456789"), &status) == 0 && status >= 400 &&
+        status < 600)
+        x->error = cerr_from_response(&x->err, (int)status, "", 0, "start the command");
+    else
+        exec_fail(x, -EPROTO, "the agent refused the connection to the command");
+}
+
 static void on_close(struct ws *w, int code, const char *reason, void *ud) {
     struct cove_exec *x = ud;
     x->ws = NULL;
@@ -168,6 +180,10 @@ static void on_close(struct ws *w, int code, const char *reason, void *ud) {
     if (x->exited || x->error)
         return;
     char text[200];
+    if (code == 1008) {
+        on_refusal(x, reason);
+        return;
+    }
     snprintf(text, sizeof(text),
              "the connection to the command was lost (code %d%s%s): was the sandbox removed?", code,
              str_is_empty(reason) ? "" : ", ", reason ? reason : "");

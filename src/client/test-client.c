@@ -440,6 +440,8 @@ TEST(what_cannot_be_started) {
     ASSERT_STR(err.message, "absent: there is no such program");
     start("refuse", -1, -1, -1, &err, -EALREADY);
     ASSERT_STR(err.message, "cannot start the command: somebody is there");
+    start("refuse-late", -1, -1, -1, &err, -EALREADY);
+    ASSERT_STR(err.message, "cannot start the command: the server answered with status 409");
     struct cove_exec_options o = COVE_EXEC_OPTIONS_INIT;
     struct cove_exec *x;
     ASSERT_INT(cove_exec_start(client, "box-1", &o, &x, &err), -EINVAL);

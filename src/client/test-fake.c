@@ -113,6 +113,10 @@ static void agent_socket(struct h1_req *r) {
         free(c);
         return;
     }
+    if (str_eq(script, "refuse-late")) { /* as a proxy tells it */
+        ws_close(c->ws, 1008, "The backend refused the handshake: HTTP 409 Conflict.");
+        return;
+    }
     if (str_eq(script, "absent")) {
         text(c->ws, "{\"type\":\"error\",\"error\":\"absent: there is no such "
                     "program\",\"code\":\"START_FAILED\",\"errno\":\"ENOENT\"}");
