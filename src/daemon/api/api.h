@@ -17,9 +17,14 @@ struct api_opts {
     const char *api_key;   /* NULL or blank = none; copied; secret */
     const json_t *api_keys; /* more of them: name -> key; NULL = none; copied; secret */
     const char *eip;        /* configured public host, used as it is; NULL = none */
+    const char *host_ip;    /* docker.host_ip: of the machine, when this server runs in a container;
+                               NULL = none */
     const char *host;       /* listening address of the TCP side, "" = no TCP side */
+    const char *server_host; /* as configured, whether or not the TCP side is open; NULL = host */
     uint16_t port;
-    size_t max_body;     /* control bodies; 0 = 1 MiB */
+    const char *const *trusted_proxies; /* whose X-Forwarded-* headers are believed, addresses and
+                                           networks; NULL-terminated, borrowed; NULL = nobody's */
+    size_t max_body;                    /* control bodies; 0 = 1 MiB */
     size_t max_upgrades; /* upgraded connections through the proxy at a time; 0 = no limit */
 };
 

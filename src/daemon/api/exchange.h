@@ -14,7 +14,7 @@
 
 struct api {
     struct api_opts o;
-    char *eip, *host; /* owned copies */
+    char *eip, *host, *host_ip, *server_host; /* owned copies; NULL = none */
     struct auth_keys *keys;
     struct router *both, *bare, *v1;
     struct h1_pool *pool;

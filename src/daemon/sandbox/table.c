@@ -102,7 +102,7 @@ enum fault service_address(struct service *s, const char *id, int64_t port, stru
     int r = d->ops->address(d, id, (uint16_t)port, ret);
     if (r < 0) {
         err_sys(err, r, "no address for port %lld of sandbox %s", (long long)port, id);
-        return FAULT_QUERY;
+        return FAULT_ADDRESS;
     }
     return FAULT_NONE;
 }

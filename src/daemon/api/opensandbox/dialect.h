@@ -69,5 +69,25 @@ void op_health(struct call *c);
 void op_version(struct call *c);
 void op_capabilities(struct call *c);
 
-/* endpoints.c: "host:port" under which this server is reached; borrowed */
-const char *public_address(struct api *a, char *buf, size_t size);
+/* endpoints.c: "host:port" under which this server is reached; malloc'd */
+char *public_address(struct api *a);
+
+/* proxy.c: passes the request on to a port of a sandbox */
+struct relay {
+    const char *id;
+    int64_t port;
+    const char *rest;            /* raw path to ask for; its '/' may be missing */
+    const char *prefix;          /* of this server's path, put before a Location; NULL = leave it */
+    const char *body;            /* read already; NULL = streamed */
+    const struct h1_header *add; /* request headers that replace the client's */
+    const char *const *drop_more; /* one more list of request headers to drop; may be NULL */
+};
+/* false: answered with the reason. Counts as access, unless the client says otherwise. */
+bool relay_resolve(struct xch *x, const char *id, int64_t port, struct target *ret);
+void relay_run(struct xch *x, const struct target *to, const struct relay *r);
+/* errors.c */
+void answer_not_found(struct xch *x, const char *id);
+
+/* network_policy.c: body of PUT, PATCH or DELETE; false: violations were added */
+bool policy_body_is_valid(const char *method, const char *data, size_t len, json_t *detail);
+extern const struct schema policy_put_schema, policy_patch_schema, policy_delete_schema;

@@ -1,53 +1,28 @@
 /*
- * Addresses of sandbox ports. A native sandbox has no published port: every address leads through
- * this server's proxy. The agent's port comes with the access token that clients must send along.
+ * Addresses of sandbox ports: a published port of the host where the driver has one, else (native
+ * sandboxes, or when the client asks for it) a path of this server's proxy. Loop thread.
  */
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "daemon/api/opensandbox/dialect.h"
+#include "daemon/api/opensandbox/hosts.h"
 #include "daemon/api/schema.h"
 
-/* The address this machine uses towards the world: a UDP socket is "connected", nothing is sent. */
-static bool outward_address(char *ret, size_t size) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(80)}, own;
-    socklen_t len = sizeof own;
-
-    to.sin_addr.s_addr = htonl(0x08080808);
-    _cleanup_close_ int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to) < 0 ||
-        getsockname(fd, (struct sockaddr *)&own, &len) < 0)
-        return false;
-    return inet_ntop(AF_INET, &own.sin_addr, ret, (socklen_t)size) != NULL;
-}
-
 static const char *public_host(struct api *a) {
-    if (a->public_host[0])
-        return a->public_host;
-    bool wildcard =
-        str_is_empty(a->host) || strcmp(a->host, "0.0.0.0") == 0 || strcmp(a->host, "::") == 0;
-    if (!wildcard)
-        snprintf(a->public_host, sizeof a->public_host, strchr(a->host, ':') ? "[%s]" : "%s",
-                 a->host);
-    else if (!outward_address(a->public_host, sizeof a->public_host))
-        str_copy(a->public_host, sizeof a->public_host, "127.0.0.1");
+    if (!a->public_host[0])
+        hosts_public(&(struct hosts_setup){.eip = a->eip,
+                                           .server_host = a->server_host,
+                                           .host_ip = a->host_ip,
+                                           .in_container = hosts_in_container(
+                                               "", (const char *const *)environ)},
+                     a->public_host, sizeof a->public_host);
     return a->public_host;
 }
 
-static bool has_port(const char *address) {
-    const char *after = strrchr(address, ']');
-    after = after ? after : address;
-    return strchr(after, ':') || strchr(after, '/');
-}
-
-const char *public_address(struct api *a, char *buf, size_t size) {
-    if (a->eip)
-        snprintf(buf, size, has_port(a->eip) ? "%s" : "%s:%u", a->eip, a->o.port);
-    else
-        snprintf(buf, size, "%s:%u", public_host(a), a->o.port);
-    return buf;
+char *public_address(struct api *a) {
+    return a->eip ? hosts_eip_base(a->eip, a->o.port)
+                  : str_printf("%s:%u", public_host(a), a->o.port);
 }
 
 struct endpoint_query {
@@ -75,13 +50,48 @@ static bool read_query(struct call *c, struct endpoint_query *ret) {
     return true;
 }
 
+/* Through this server. Asked for that, clients get the name and the prefix that have just worked
+ * for them; a configured public address replaces both. */
+static char *through_server(struct xch *x, const struct endpoint_query *q, const char *id) {
+    const char *host = h1_req_header(x->req, "Host");
+    bool as_asked = host && (q->via_server || !x->api->host);
+    _cleanup_free_ char *base = x->api->eip ? hosts_eip_base(x->api->eip, x->api->o.port)
+                                : as_asked  ? strdup(host)
+                                            : public_address(x->api);
+    const char *prefix = x->api->eip || (q->via_server && !x->is_v1) ? "" : "/v1";
+
+    return base ? str_printf("%s%s/sandboxes/%s/proxy/%lld", base, prefix, id, (long long)q->port)
+                : NULL;
+}
+
+static char *published_address(struct api *a, const struct published *p, int64_t port) {
+    const char *host = public_host(a);
+
+    if (p->via_agent)
+        return str_printf("%s:%u/proxy/%lld", host, p->host_port, (long long)port);
+    return str_printf("%s:%u", host, p->host_port);
+}
+
+/* What a client must send along: the token of the guard's own API, and the agent's where the agent
+ * is what it talks to. New reference; NULL when there is nothing. */
+static json_t *headers_for(struct service *s, const char *id, int64_t port, bool to_agent) {
+    const char *guard = port == GUARD_PORT ? service_guard_token(s, id) : NULL;
+    const char *agent = to_agent ? service_get(s, id)->spec.access_token : NULL;
+    json_t *h = guard || agent ? json_object() : NULL;
+
+    if (guard)
+        json_object_set_new(h, "OPENSANDBOX-EGRESS-AUTH", json_string(guard));
+    if (agent)
+        json_object_set_new(h, "X-EXECD-ACCESS-TOKEN", json_string(agent));
+    return h;
+}
+
 void op_endpoint(struct call *c) {
     struct xch *x = c->x;
     struct endpoint_query q = {0};
-    struct target to;
+    struct published p = {0};
     struct err err = {0};
-    char address[300];
-    const char *id = c->m->params[0], *host = h1_req_header(x->req, "Host");
+    const char *id = c->m->params[0];
 
     if (!read_query(c, &q))
         return;
@@ -94,21 +104,19 @@ void op_endpoint(struct call *c) {
                   "Signed endpoints (expires) are not supported by this runtime.");
         return;
     }
-    enum fault f = service_address(x->api->o.service, id, q.port, &to, &err);
+    enum fault f = service_published(x->api->o.service, id, q.port, &p, &err);
     if (f) {
         answer_fault(x, f, &err);
         return;
     }
-    /* asked through a front end, its name is the one that works for this client; without a TCP side
-     * it is the only one */
-    bool as_asked = (q.via_server && !x->api->eip) || !x->api->host;
-    const char *base = as_asked && host ? host : public_address(x->api, address, sizeof address);
-    const char *prefix = q.via_server && !x->is_v1 ? "" : "/v1";
+    bool direct = p.host_port && !q.via_server;
     _cleanup_free_ char *endpoint =
-        str_printf("%s%s/sandboxes/%s/proxy/%lld", base, prefix, id, (long long)q.port);
+        direct ? published_address(x->api, &p, q.port) : through_server(x, &q, id);
     json_t *o = endpoint ? json_pack("{s:s}", "endpoint", endpoint) : NULL;
-    const char *token = service_get(x->api->o.service, id)->spec.access_token;
-    if (o && q.port == AGENT_PORT && token)
-        json_object_set_new(o, "headers", json_pack("{s:s}", "X-EXECD-ACCESS-TOKEN", token));
+    json_t *headers =
+        headers_for(x->api->o.service, id, q.port, q.port == AGENT_PORT || (direct && p.via_agent));
+    if (o && headers)
+        json_object_set(o, "headers", headers);
+    json_decref(headers);
     xch_json(x, 200, o);
 }

@@ -1,4 +1,6 @@
 /* The one place where faults of the service become statuses and codes of the wire. */
+#include <errno.h>
+
 #include "daemon/api/opensandbox/dialect.h"
 
 static const struct {
@@ -66,4 +68,11 @@ static const struct {
 
 void answer_fault(struct xch *x, enum fault f, const struct err *err) {
     xch_error(x, table[f].status, table[f].code, "%s", err_text(err));
+}
+
+void answer_not_found(struct xch *x, const char *id) {
+    struct err err = {0};
+
+    err_set(&err, -ENOENT, "Sandbox %.100s not found.", id);
+    answer_fault(x, FAULT_NOT_FOUND, &err);
 }

@@ -202,7 +202,7 @@ void op_template_any(struct call *c) {
         no_templates(c->x);
 }
 
-/* ---- snapshots, network policy: not by this version ---- */
+/* ---- snapshots: not by this version ---- */
 
 static void no_snapshots(struct xch *x) {
     xch_error(x, 501, "SNAPSHOT::NOT_IMPLEMENTED", "Snapshots are not supported by this runtime.");
@@ -222,58 +222,4 @@ void op_snapshot_create(struct call *c) {
 void op_snapshot_any(struct call *c) {
     if (paging_is_valid(c->x))
         no_snapshots(c->x);
-}
-
-/* The bodies of PUT, PATCH and DELETE, each as the member "body" of an object. */
-static const struct schema policy_body_put = {
-    .fields = (const struct field[]){
-        {.name = "body", .type = F_OBJECT, .flags = FIELD_REQUIRED, .sub = &policy_schema},
-        {0},
-    }};
-static const struct schema policy_body_patch = {
-    .fields = (const struct field[]){
-        {.name = "body", .type = F_LIST, .flags = FIELD_REQUIRED, .sub = &policy_rule_schema},
-        {0},
-    }};
-static const struct schema policy_body_delete = {
-    .fields = (const struct field[]){
-        {.name = "body", .type = F_STRING_LIST, .flags = FIELD_REQUIRED},
-        {0},
-    }};
-
-static void no_policy(struct xch *x, const char *id) {
-    struct err err = {0};
-
-    if (service_get(x->api->o.service, id)) {
-        xch_error(x, 409, "SANDBOX::API_NOT_SUPPORTED", "Sandbox has no network policy.");
-        return;
-    }
-    err_set(&err, -ENOENT, "Sandbox %.100s not found.", id);
-    answer_fault(x, FAULT_NOT_FOUND, &err);
-}
-
-static void policy_body(struct xch *x, const char *data, size_t len) {
-    const char *method = h1_req_method(x->req);
-    const struct schema *s = str_eq(method, "PUT")     ? &policy_body_put
-                             : str_eq(method, "PATCH") ? &policy_body_patch
-                                                       : &policy_body_delete;
-    json_t *detail = json_array();
-    json_t *in = schema_parse_body(data, len, detail);
-    _cleanup_json_ json_t *loc = json_array();
-    _cleanup_json_ json_t *wrapped = in ? json_pack("{s:o}", "body", in) : NULL;
-    _cleanup_json_ json_t *out = in ? schema_check(s, wrapped, loc, detail) : NULL;
-
-    if (json_array_size(detail) > 0) {
-        xch_violations(x, detail);
-        return;
-    }
-    json_decref(detail);
-    no_policy(x, x->id);
-}
-
-void op_network_policy(struct call *c) {
-    if (str_eq(h1_req_method(c->x->req), "GET"))
-        no_policy(c->x, c->m->params[0]);
-    else if (keep_id(c))
-        xch_collect(c->x, policy_body);
 }

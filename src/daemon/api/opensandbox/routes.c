@@ -147,6 +147,8 @@ int api_new(const struct api_opts *o, struct api **ret) {
     splice_set_init(&a->upgrades, o->max_upgrades);
     a->eip = copy_text(o->eip);
     a->host = str_is_empty(o->host) ? NULL : strdup(o->host);
+    a->host_ip = copy_text(o->host_ip);
+    a->server_host = copy_text(o->server_host ? o->server_host : o->host);
     a->pool = h1_pool_new(o->loop, UPSTREAM_IDLE_MAX, UPSTREAM_IDLE_MS);
     if (!a->pool || api_set_keys(a, o->api_key, o->api_keys) < 0) {
         r = -ENOMEM;
@@ -177,6 +179,8 @@ void api_free(struct api *a) {
     auth_keys_free(a->keys);
     free(a->eip);
     free(a->host);
+    free(a->host_ip);
+    free(a->server_host);
     free(a);
 }
 

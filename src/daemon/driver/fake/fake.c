@@ -28,10 +28,12 @@ struct fake {
     struct script s[FAKE_N_OPS];
     char host[64];
     uint16_t port;
+    const char *prefix, *guard_token;
+    struct published published;
+    json_t *details;
     bool exits_in_create;
     int exit_code;
     json_t *last_spec;
-    json_t *images; /* object: reference -> true */
 };
 
 static struct fake *of(struct driver *d) {
@@ -185,7 +187,23 @@ static int op_list(struct driver *d, struct instance_info **ret, size_t *ret_n, 
 
 static int op_address(struct driver *d, const char *id, uint16_t port, struct target *ret) {
     struct fake *f = of(d);
-    *ret = (struct target){.addr = {.host = f->host, .port = f->port ? f->port : port}};
+    *ret = (struct target){.addr = {.host = f->host, .port = f->port ? f->port : port},
+                           .path_prefix = f->prefix};
+    return 0;
+}
+
+static int op_published(struct driver *d, const char *id, uint16_t port, struct published *ret,
+                        struct err *err) {
+    *ret = of(d)->published;
+    return 0;
+}
+
+static const char *op_guard_token(struct driver *d, const char *id) {
+    return of(d)->guard_token;
+}
+
+static int op_describe(struct driver *d, const char *id, json_t **ret, struct err *err) {
+    *ret = json_deep_copy(of(d)->details);
     return 0;
 }
 
@@ -209,37 +227,6 @@ static int op_ensure_image(struct driver *d, struct sandbox_spec *spec, struct e
     if (r == 0 && str_starts(image, "local/missing"))
         r = err_set(err, -ENOENT, "image %s is not in the store", image);
     return leave(f, FAKE_IMAGE, r);
-}
-
-static int op_snapshot_create(struct driver *d, const char *id, const char *snapshot_id,
-                              char **ret_image, struct err *err) {
-    struct fake *f = of(d);
-    int r = enter(f, FAKE_SNAPSHOT, err);
-
-    if (r == 0 && !find(f, id))
-        r = no_such(err, id);
-    if (r == 0) {
-        char *image = str_printf("%s:%s", SNAPSHOT_REPOSITORY, snapshot_id);
-        json_object_set_new(f->images, image, json_true());
-        *ret_image = image;
-    }
-    return leave(f, FAKE_SNAPSHOT, r);
-}
-
-static int op_snapshot_exists(struct driver *d, const char *image, struct err *err) {
-    struct fake *f = of(d);
-    int r = enter(f, FAKE_SNAPSHOT_EXISTS, err);
-    if (r == 0 && !json_object_get(f->images, image))
-        r = err_set(err, -ENOENT, "no image %s", image);
-    return leave(f, FAKE_SNAPSHOT_EXISTS, r);
-}
-
-static int op_snapshot_remove(struct driver *d, const char *image, struct err *err) {
-    struct fake *f = of(d);
-    int r = enter(f, FAKE_SNAPSHOT_REMOVE, err);
-    if (r == 0)
-        json_object_del(f->images, image);
-    return leave(f, FAKE_SNAPSHOT_REMOVE, r);
 }
 
 static int op_recover(struct driver *d, const char *const *known, const char *const *undone,
@@ -273,12 +260,12 @@ static const struct driver_ops ops = {
     .inspect = op_inspect,
     .list = op_list,
     .address = op_address,
+    .published = op_published,
+    .guard_token = op_guard_token,
+    .describe = op_describe,
     .logs = op_logs,
     .capabilities = op_capabilities,
     .ensure_image = op_ensure_image,
-    .snapshot_create = op_snapshot_create,
-    .snapshot_exists = op_snapshot_exists,
-    .snapshot_remove = op_snapshot_remove,
     .recover = op_recover,
     .free = op_free,
 };
@@ -305,7 +292,7 @@ void fake_destroy(struct driver *d) {
     list_foreach_safe (it, &f->all)
         drop(list_entry(it, struct inst, link));
     json_decref(f->last_spec);
-    json_decref(f->images);
+    json_decref(f->details);
     pthread_mutex_destroy(&f->lock);
     pthread_cond_destroy(&f->changed);
     free(f);
@@ -383,25 +370,27 @@ void fake_set_address(struct driver *d, const char *host, uint16_t port) {
     f->port = port;
 }
 
+void fake_set_prefix(struct driver *d, const char *prefix) {
+    of(d)->prefix = prefix;
+}
+
+void fake_set_published(struct driver *d, struct published p) {
+    of(d)->published = p;
+}
+
+void fake_set_guard(struct driver *d, const char *token) {
+    of(d)->guard_token = token;
+}
+
+void fake_set_details(struct driver *d, json_t *details) {
+    json_decref(of(d)->details);
+    of(d)->details = details;
+}
+
 void fake_exit_in_create(struct driver *d, int code) {
     struct fake *f = of(d);
     f->exits_in_create = true;
     f->exit_code = code;
-}
-
-void fake_add_image(struct driver *d, const char *image) {
-    struct fake *f = of(d);
-    pthread_mutex_lock(&f->lock);
-    json_object_set_new(f->images, image, json_true());
-    pthread_mutex_unlock(&f->lock);
-}
-
-bool fake_has_image(struct driver *d, const char *image) {
-    struct fake *f = of(d);
-    pthread_mutex_lock(&f->lock);
-    bool has = json_object_get(f->images, image) != NULL;
-    pthread_mutex_unlock(&f->lock);
-    return has;
 }
 
 bool fake_has(struct driver *d, const char *id) {

@@ -16,9 +16,6 @@ enum fake_op {
     FAKE_LOGS,
     FAKE_RECOVER,
     FAKE_IMAGE,
-    FAKE_SNAPSHOT,
-    FAKE_SNAPSHOT_EXISTS,
-    FAKE_SNAPSHOT_REMOVE,
     FAKE_N_OPS
 };
 
@@ -39,13 +36,16 @@ void fake_lose(struct driver *d, const char *id);
 void fake_add_stray(struct driver *d, const char *id);
 /* Where address() leads. */
 void fake_set_address(struct driver *d, const char *host, uint16_t port);
+/* What address() puts before paths; NULL = nothing. Borrowed. */
+void fake_set_prefix(struct driver *d, const char *prefix);
+/* What published() says of every port; zero = nothing is published. */
+void fake_set_published(struct driver *d, struct published p);
+/* Token of every sandbox's guard; NULL = no guard. Borrowed. */
+void fake_set_guard(struct driver *d, const char *token);
+/* What describe() gives; takes the reference. */
+void fake_set_details(struct driver *d, json_t *details);
 /* create reports the exit of its main process before it returns. */
 void fake_exit_in_create(struct driver *d, int code);
-
-/* Snapshot images: there when one was committed or added, until it is removed. The driver has
- * snapshots when the test sets d->rules.snapshots. */
-void fake_add_image(struct driver *d, const char *image);
-bool fake_has_image(struct driver *d, const char *image);
 
 bool fake_has(struct driver *d, const char *id);
 size_t fake_count(struct driver *d);
