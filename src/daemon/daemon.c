@@ -21,6 +21,7 @@
 #include "daemon/sandbox/images.h"
 #include "daemon/private.h"
 #include "daemon/setup.h"
+#include "daemon/store/snapdb.h"
 #include "net/h1_server.h"
 
 struct daemon {
@@ -34,6 +35,7 @@ struct daemon {
     bool has_life, is_ending, has_key;
     struct driver *driver;
     struct statedb *db;
+    struct snapdb *snapshots; /* NULL: the driver makes none */
     struct service *service;
     struct images *images;
     struct api *api;
@@ -233,6 +235,12 @@ static int open_images(struct daemon *d, struct err *err) {
     return r;
 }
 
+static int open_snapshots(struct daemon *d, struct err *err) {
+    if (str_ieq(d->c->store.type, "postgresql"))
+        return err_set(err, -EOPNOTSUPP, "store.type: this build has no PostgreSQL store");
+    return snapdb_open_file(d->c->store.path, &d->snapshots, err);
+}
+
 static int open_state(struct daemon *d, struct err *err) {
     _cleanup_free_ char *file = path_join(d->c->state_dir, "state.db");
     bool is_docker = config_is_docker(d->c);
@@ -243,15 +251,23 @@ static int open_state(struct daemon *d, struct err *err) {
     if ((is_docker && (r = lock_state(d, err)) < 0) ||
         (r = driver_open(d->c, &d->driver, err)) < 0 || (r = statedb_open(file, &d->db, err)) < 0)
         return r;
+    if (d->driver->rules.snapshots && (r = open_snapshots(d, err)) < 0)
+        return r;
     struct service_opts so = {
         .loop = &d->loop,
         .driver = d->driver,
         .store = d->db,
+        .snapshots = d->snapshots,
         .max_workers = (unsigned)d->c->workers,
         .max_timeout_s = d->c->max_sandbox_timeout_s,
         .allowed_host_paths = (const char *const *)d->c->allowed_host_paths.v,
         .no_access_token = !(is_docker ? d->c->docker.access_token : d->c->access_token),
         .default_net = str_ieq(d->c->default_network, "nat") ? NET_NAT : NET_NONE,
+        .renew = {.enabled = d->c->renew.enabled,
+                  .min_interval_s = (unsigned)d->c->renew.min_interval_s,
+                  .redis_dsn = d->c->renew.redis_enabled ? d->c->renew.redis_dsn : NULL,
+                  .redis_queue = d->c->renew.redis_queue,
+                  .redis_readers = (unsigned)d->c->renew.redis_readers},
     };
     if ((r = service_open(&so, &d->service, err)) < 0)
         return r;
@@ -298,9 +314,9 @@ static int open_server(struct daemon *d, struct err *err) {
         .api_keys = c->api_keys,
         .eip = c->eip,
         .host = wants_tcp(d) ? c->host : "",
+        .port = (uint16_t)c->port,
         .server_host = c->host,
         .host_ip = c->docker.host_ip,
-        .port = (uint16_t)c->port,
         .max_body = (size_t)c->max_body_bytes,
         .max_upgrades = (size_t)c->limit_concurrency,
     };
@@ -368,6 +384,7 @@ int daemon_run(struct config *c, const struct options *o, int start_lock, struct
     if (uv_loop_close(&d.loop) < 0)
         log_debug("event loop still busy at the end");
     statedb_close(d.db);
+    snapdb_close(d.snapshots);
     if (d.socket_path && r == 0)
         unlink(d.socket_path);
     free(d.socket_path);

@@ -5,44 +5,11 @@
 #include <string.h>
 
 #include "base/path.h"
+#include "daemon/commands.h"
 #include "daemon/daemon.h"
 #include "daemon/drivers.h"
 #include "daemon/keyless.h"
 #include "daemon/private.h"
-
-static int complain(const struct err *err) {
-    fprintf(stderr, "coved: %s\n", err_text(err));
-    return 1;
-}
-
-static int print(struct buf *b) {
-    int r = buf_ok(b) && b->data ? fd_write_full(STDOUT_FILENO, b->data, b->len) : -ENOMEM;
-    return r < 0;
-}
-
-static int init_config(const struct options *o) {
-    _cleanup_buf_ struct buf b = BUF_INIT(0);
-    const char *home = getenv("HOME");
-    _cleanup_free_ char *path =
-        o->init_path ? strdup(o->init_path) : path_join(home ? home : "/root", ".sandbox.toml");
-    struct err err = {0};
-
-    config_write_sample(&b, "native");
-    if (!path || !buf_ok(&b)) {
-        err_set(&err, -ENOMEM, "out of memory"); /* NOLINT(clang-analyzer-unix.Malloc): _cleanup_ */
-        return complain(&err);
-    }
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (o->force ? O_TRUNC : O_EXCL), 0600);
-    if (fd < 0 && errno == EEXIST)
-        err_set(&err, -EEXIST, "%s exists (use --force to replace it)", path);
-    else if (fd < 0 || fd_write_full(fd, b.data, b.len) < 0)
-        err_sys(&err, -errno, "%s", path);
-    fd_close(fd);
-    if (err.code)
-        return complain(&err);
-    printf("wrote %s\n", path);
-    return 0;
-}
 
 static int probe(const struct config *c, bool json) {
     _cleanup_json_ json_t *list = driver_probe(c);
@@ -65,7 +32,7 @@ static int probe(const struct config *c, bool json) {
         buf_json(&b, list);
         buf_char(&b, '\n');
     }
-    return print(&b) || !good;
+    return command_print(&b) || !good;
 }
 
 static void set_up_log(const struct config *c, const struct options *o) {
@@ -82,14 +49,16 @@ static int serve(struct config *c, const struct options *o) {
 
     if (o->log_level && log_level_parse(o->log_level, &level) < 0) {
         err_set(&err, -EINVAL, "--log-level: expected error, warning, info or debug");
-        return complain(&err);
+        return command_complain(&err);
     }
     if (o->is_private && config_is_docker(c)) {
         err_set(&err, -EINVAL, "--private needs runtime.type \"native\"");
-        return complain(&err);
+        return command_complain(&err);
     }
+    if (o->reload)
+        log_info("--reload has no effect here: SIGHUP reads the settings again");
     if ((r = keyless_check(c, &err)) < 0)
-        return complain(&err);
+        return command_complain(&err);
     int start_lock = -1;
     struct config base = *c; /* for the sweep: shallow, but its own three directories */
     base.state_dir = strdup(c->state_dir);
@@ -110,7 +79,7 @@ static int serve(struct config *c, const struct options *o) {
     free(base.state_dir);
     free(base.run_dir);
     free(base.store_dir);
-    return r < 0 ? complain(&err) : 0;
+    return r < 0 ? command_complain(&err) : 0;
 }
 
 static int override(char **field, const char *value) {
@@ -129,7 +98,7 @@ static int with_config(const struct options *o) {
 
     if (r < 0) {
         strv_done(&warnings);
-        return complain(&err);
+        return command_complain(&err);
     }
     set_up_log(&c, o);
     for (size_t i = 0; i < warnings.n; i++)
@@ -137,9 +106,7 @@ static int with_config(const struct options *o) {
     strv_done(&warnings);
     if (override(&c.state_dir, o->state_dir) < 0) {
         err_set(&err, -ENOMEM, "out of memory");
-        r = complain(&err);
-    } else if (o->mode == MODE_CHECK_CONFIG) {
-        r = printf("%s: good\n", c.path ? c.path : "no configuration file") < 0;
+        r = command_complain(&err);
     } else {
         r = o->mode == MODE_PROBE ? probe(&c, o->json) : serve(&c, o);
     }
@@ -153,7 +120,7 @@ int main(int argc, char **argv) {
     struct err err = {0};
 
     if (options_parse(argc, argv, &o, &err) < 0) {
-        complain(&err);
+        command_complain(&err);
         return 2;
     }
     switch (o.mode) {
@@ -163,13 +130,15 @@ int main(int argc, char **argv) {
         return puts("coved " COVE_VERSION) < 0;
     case MODE_CONFIG_DOC:
         config_write_doc(&doc);
-        return print(&doc);
+        return command_print(&doc);
     case MODE_CRASH_POINTS:
         for (const char *const *p = driver_crash_points(); *p; p++)
             puts(*p);
         return 0;
     case MODE_INIT_CONFIG:
-        return init_config(&o);
+        return command_init_config(&o);
+    case MODE_CHECK_CONFIG:
+        return command_check_config(&o);
     default:
         return with_config(&o);
     }

@@ -9,7 +9,7 @@
 
 const char options_help[] =
     "Usage: coved [OPTION]...\n"
-    "       coved init-config [PATH] [--force]\n"
+    "       coved init-config [PATH] [--example docker|native] [--force]\n"
     "\n"
     "The daemon that makes and keeps sandboxes. Listens on a Unix socket and, with an API key, on "
     "TCP.\n"
@@ -23,14 +23,17 @@ const char options_help[] =
     "  --life-fd N          end when descriptor N reaches its end (with --private: standard input "
     "by default)\n"
     "  --ready-fd N         write the address to descriptor N when serving\n"
-    "  --check-config       check the configuration and exit\n"
+    "  --check-config       check the configuration and exit: 0 good (with warnings perhaps), 1 "
+    "bad\n"
     "  --print-config-doc   print all configuration keys as Markdown\n"
     "  --probe [--json]     try what this machine offers to sandboxes\n"
     "  --version, --help\n"
     "\n"
-    "init-config writes a commented configuration to PATH (default: ~/.sandbox.toml).\n"
+    "init-config writes a commented configuration for one runtime to PATH (default: native, "
+    "~/.sandbox.toml).\n"
     "Signals: TERM and INT end the daemon after requests in flight, sandboxes live on; HUP reloads "
-    "API key and log level.\n";
+    "API keys and log\n"
+    "level and opens log files again, USR1 does only the latter.\n";
 
 enum {
     OPT_CONFIG = 256,
@@ -46,7 +49,9 @@ enum {
     OPT_DOC,
     OPT_PROBE,
     OPT_POINTS,
-    OPT_VERSION
+    OPT_VERSION,
+    OPT_RELOAD,
+    OPT_EXAMPLE,
 };
 
 static const struct option table[] = {
@@ -64,6 +69,8 @@ static const struct option table[] = {
     {"probe", no_argument, NULL, OPT_PROBE},
     {"list-crash-points", no_argument, NULL, OPT_POINTS}, /* for the tests */
     {"version", no_argument, NULL, OPT_VERSION},
+    {"reload", no_argument, NULL, OPT_RELOAD}, /* of another server of this wire */
+    {"example", required_argument, NULL, OPT_EXAMPLE},
     {"help", no_argument, NULL, 'h'},
     {0},
 };
@@ -115,6 +122,12 @@ static int take(struct options *o, int opt, const char *word, struct err *err) {
         return 0;
     case OPT_POINTS:
         o->mode = MODE_CRASH_POINTS;
+        return 0;
+    case OPT_RELOAD:
+        o->reload = true;
+        return 0;
+    case OPT_EXAMPLE:
+        o->example = optarg;
         return 0;
     case OPT_VERSION:
         o->mode = MODE_VERSION;

@@ -21,10 +21,10 @@ struct options {
     const char *state_dir; /* overrides server.state_dir */
     const char *log_level;
     bool is_private; /* for one client: no TCP, own state, everything removed at the end */
-    bool json, force;
+    bool json, force, reload;
     int life_fd;  /* the daemon ends when this reaches its end; -1 = none */
     int ready_fd; /* gets one line, the address, when the daemon serves; -1 = none */
-    const char *init_path;
+    const char *init_path, *example; /* init-config; NULL = the usual ones */
 };
 
 /* argv strings are borrowed. -EINVAL with a sentence on bad ones. */

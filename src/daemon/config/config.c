@@ -17,7 +17,6 @@
 #define MAX_FILE ((size_t)1 << 20)
 #define SYSTEM_FILE "/etc/cove/coved.toml"
 #define USER_FILE ".sandbox.toml"
-#define DSN_KEY "store.postgresql.dsn"
 
 /* ---- looking keys up ---- */
 
@@ -254,7 +253,7 @@ static int on_value(const struct toml_value *v, void *ud) {
         describe(k, expected, sizeof expected);
         return complain(r, v, expected);
     }
-    if (keep(r->c, k, v) < 0 || (strcmp(v->key, DSN_KEY) == 0 && store_text(&r->dsn, v->str) < 0))
+    if (keep(r->c, k, v) < 0)
         return err_set(r->err, -ENOMEM, "out of memory");
     return k->flags & KEY_LATER ? config_warn(r, v->key, "has no effect in this version") : 0;
 }
@@ -290,7 +289,8 @@ static int take_environment(struct reading *r) {
                *dsn = getenv("OPENSANDBOX_STORE_POSTGRESQL_DSN");
 
     r->c->insecure_ok = str_eq(getenv("OPENSANDBOX_INSECURE_SERVER"), "YES");
-    if ((key && store_text(&r->c->api_key, key) < 0) || (dsn && store_text(&r->dsn, dsn) < 0))
+    if ((key && store_text(&r->c->api_key, key) < 0) ||
+        (dsn && store_text(&r->c->store.pg_dsn, dsn) < 0))
         return err_set(r->err, -ENOMEM, "out of memory");
     if (getenv("OPENSANDBOX_SECURE_ACCESS_KEYS") || getenv("OPENSANDBOX_SECURE_ACCESS_ACTIVE_KEY"))
         return err_set(r->err, -EINVAL,
@@ -347,7 +347,6 @@ static int parse(const char *text, size_t len, const char *name, bool with_envir
     int r = read_text(&rd, text, len, with_environment);
 
     json_decref(rd.lines);
-    forget(rd.dsn);
     if (r < 0)
         config_done(&c);
     else

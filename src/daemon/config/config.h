@@ -38,8 +38,13 @@ struct config {
     bool execd_run_as_init;
     /* [storage], [store], [proxy], [ingress] */
     struct strv allowed_host_paths;
-    char *ossfs_mount_root, *store_type, *store_path, *ingress_mode;
+    char *ossfs_mount_root, *ingress_mode;
     bool proxy_resolve_internal;
+    struct {
+        char *type, *path, *pg_dsn; /* pg_dsn: secret */
+        int64_t pg_min_pool, pg_max_pool, pg_connect_timeout_s;
+        double pg_pool_timeout_s, pg_recovery_interval_s;
+    } store;
     struct {
         char *network_mode, *host_ip, *apparmor_profile, *seccomp_profile, *publish_host,
             *legacy_metadata_dir;

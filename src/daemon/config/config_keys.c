@@ -88,17 +88,17 @@ const struct config_key config_keys[] = {
     {"native.start_timeout_ms", KEY_INT, "20000", 100, 600000, 0, F(start_timeout_ms), NULL, "Time limit for the runtime and the agent's first answer."},
 
     {"storage.allowed_host_paths", KEY_LIST, "[]", 0, 0, 0, F(allowed_host_paths), NULL, "Host paths that volumes may name, with everything below them. Empty: none (the operator on the Unix socket may name any)."},
-    {"storage.volume_default_size", KEY_TEXT, "\"1Gi\"", 0, 0, KEY_LATER, LATER, NULL, "Size of volumes made by the server (kubernetes)."},
+    {"storage.volume_default_size", KEY_TEXT, "\"1Gi\"", 0, 0, KEY_IGNORED, NO_FIELD, NULL, "Size of volumes made by the server (kubernetes)."},
     {"storage.ossfs_mount_root", KEY_TEXT, "\"/mnt/ossfs\"", 0, 0, KEY_PATH, F(ossfs_mount_root), NULL, "Folder under which object storage is mounted (docker)."},
 
-    {"store.type", KEY_TEXT, "\"sqlite\"", 0, 0, 0, F(store_type), store_types, "Store of snapshots: sqlite. Rows live in the state database of server.state_dir."},
-    {"store.path", KEY_TEXT, "\"~/.opensandbox/opensandbox.db\"", 0, 0, KEY_NONEMPTY | KEY_PATH, F(store_path), NULL, "Snapshot database of an OpenSandbox server, which coved migrate-snapshots reads by default."},
-    {"store.postgresql.dsn", KEY_TEXT, NULL, 0, 0, KEY_SECRET | KEY_LATER, LATER, NULL, "Connection text."},
-    {"store.postgresql.min_pool_size", KEY_INT, "1", 0, 10000, KEY_LATER, LATER, NULL, "Connections kept."},
-    {"store.postgresql.max_pool_size", KEY_INT, "10", 1, 10000, KEY_LATER, LATER, NULL, "Most connections."},
-    {"store.postgresql.connect_timeout_seconds", KEY_INT, "5", 1, 86400, KEY_LATER, LATER, NULL, "Time limit of a connect."},
-    {"store.postgresql.pool_timeout_seconds", KEY_FLOAT, "5.0", 0, 0, KEY_REQUIRED_POSITIVE | KEY_LATER, LATER, NULL, "Time limit for a free connection."},
-    {"store.postgresql.snapshot_recovery_interval_seconds", KEY_FLOAT, "15.0", 0, 0, KEY_REQUIRED_POSITIVE | KEY_LATER, LATER, NULL, "Interval of snapshot recovery."},
+    {"store.type", KEY_TEXT, "\"sqlite\"", 0, 0, 0, F(store.type), store_types, "Where snapshots are recorded (docker): an SQLite file or a PostgreSQL database. That of an OpenSandbox server is taken over as it is."},
+    {"store.path", KEY_TEXT, "\"~/.opensandbox/opensandbox.db\"", 0, 0, KEY_NONEMPTY | KEY_PATH, F(store.path), NULL, "SQLite file of the records. Its folder is made."},
+    {"store.postgresql.dsn", KEY_TEXT, NULL, 0, 0, KEY_SECRET, F(store.pg_dsn), NULL, "Connection text. OPENSANDBOX_STORE_POSTGRESQL_DSN replaces it."},
+    {"store.postgresql.min_pool_size", KEY_INT, "1", 0, 10000, 0, F(store.pg_min_pool), NULL, "Connections kept."},
+    {"store.postgresql.max_pool_size", KEY_INT, "10", 1, 10000, 0, F(store.pg_max_pool), NULL, "Most connections."},
+    {"store.postgresql.connect_timeout_seconds", KEY_INT, "5", 1, 86400, 0, F(store.pg_connect_timeout_s), NULL, "Time limit of a connect."},
+    {"store.postgresql.pool_timeout_seconds", KEY_FLOAT, "5.0", 0, 0, KEY_REQUIRED_POSITIVE, F(store.pg_pool_timeout_s), NULL, "Time limit for a free connection."},
+    {"store.postgresql.snapshot_recovery_interval_seconds", KEY_FLOAT, "15.0", 0, 0, KEY_REQUIRED_POSITIVE, F(store.pg_recovery_interval_s), NULL, "Interval of snapshot recovery."},
 
     {"proxy.resolve_internal", KEY_BOOL, "true", 0, 0, 0, F(proxy_resolve_internal), NULL, "The proxy goes to container addresses (docker); off: to published ports, for servers that cannot route to the bridge. Native sandboxes are always reached in their network namespace."},
 
@@ -156,10 +156,10 @@ const struct config_key config_keys[] = {
 
     {"renew_intent.enabled", KEY_BOOL, "false", 0, 0, 0, F(renew.enabled), NULL, "Access through the proxy renews sandboxes that ask for it (extension access.renew.extend.seconds)."},
     {"renew_intent.min_interval_seconds", KEY_INT, "60", 1, 86400, 0, F(renew.min_interval_s), NULL, "Shortest time between two such renewals."},
-    {"renew_intent.redis.enabled", KEY_BOOL, "false", 0, 0, KEY_LATER, F(renew.redis_enabled), NULL, "Renewals come from a queue."},
-    {"renew_intent.redis.dsn", KEY_TEXT, NULL, 0, 0, KEY_SECRET | KEY_LATER, F(renew.redis_dsn), NULL, "Address of the queue."},
-    {"renew_intent.redis.queue_key", KEY_TEXT, "\"opensandbox:renew:intent\"", 0, 0, KEY_NONEMPTY | KEY_LATER, F(renew.redis_queue), NULL, "Name of the queue."},
-    {"renew_intent.redis.consumer_concurrency", KEY_INT, "8", 1, 1024, KEY_LATER, F(renew.redis_readers), NULL, "Readers of the queue."},
+    {"renew_intent.redis.enabled", KEY_BOOL, "false", 0, 0, 0, F(renew.redis_enabled), NULL, "Renewals come from a queue."},
+    {"renew_intent.redis.dsn", KEY_TEXT, NULL, 0, 0, KEY_SECRET, F(renew.redis_dsn), NULL, "Address of the queue."},
+    {"renew_intent.redis.queue_key", KEY_TEXT, "\"opensandbox:renew:intent\"", 0, 0, KEY_NONEMPTY, F(renew.redis_queue), NULL, "Name of the queue."},
+    {"renew_intent.redis.consumer_concurrency", KEY_INT, "8", 1, 1024, 0, F(renew.redis_readers), NULL, "Readers of the queue."},
 
     {"kubernetes.kubeconfig_path", KEY_TEXT, NULL, 0, 0, KEY_LATER, LATER, NULL, "Cluster access; unset: in-cluster."},
     {"kubernetes.namespace", KEY_TEXT, NULL, 0, 0, KEY_LATER, LATER, NULL, "Namespace of sandboxes."},

@@ -9,7 +9,6 @@ struct reading {
     struct strv *warnings;
     struct err *err;
     json_t *lines; /* key or section that the file has -> its line */
-    char *dsn;     /* store.postgresql.dsn; secret, of no use beyond its presence */
 };
 
 /* Line of a key or section; 0 = the file has it not. */

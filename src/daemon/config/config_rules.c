@@ -233,12 +233,14 @@ static int check_egress(const struct reading *r) {
 /* ---- the rest ---- */
 
 static int check_store(const struct reading *r) {
-    if (!str_ieq(r->c->store_type, "postgresql"))
+    if (!str_ieq(r->c->store.type, "postgresql"))
         return 0;
-    if (config_is_blank(r->dsn))
+    if (config_is_blank(r->c->store.pg_dsn))
         return config_complain(r, "store.postgresql.dsn", "set when store.type is \"postgresql\"");
-    return config_complain(r, "store.type",
-                           "\"sqlite\"; this version keeps snapshots in its own database only");
+    if (r->c->store.pg_min_pool > r->c->store.pg_max_pool)
+        return config_complain(r, "store.postgresql.min_pool_size",
+                               "not more than store.postgresql.max_pool_size");
+    return 0;
 }
 
 static int check_renewal(const struct reading *r) {

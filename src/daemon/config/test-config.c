@@ -72,7 +72,8 @@ TEST(files_of_opensandbox_are_understood) {
         unused += strstr(warnings.v[i], "has no effect in this version") != NULL;
     }
     ASSERT_INT(unknown, 6); /* docker.other, router, pause, and what is in them */
-    ASSERT_INT(unused, 1);
+    ASSERT_INT(unused, 0);
+    ASSERT(c.renew.enabled && !c.renew.redis_enabled);
     ASSERT_STR(c.docker.network_mode, "bridge");
     ASSERT_STR(c.docker.drop_capabilities.v[0], "A");
     ASSERT_STR(json_str(c.docker.sandbox_env, "A"), "b");

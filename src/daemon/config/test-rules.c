@@ -97,8 +97,9 @@ TEST(what_belongs_to_another_runtime) {
         {"[secure_runtime]\ntype = \"gvisor\"\ndocker_runtime = \"s3cret\"\n",
          "f.toml:2: secure_runtime.type: expected empty"},
         {DOCKER "[store]\ntype = \"postgresql\"\n", "store.postgresql.dsn: expected set"},
-        {DOCKER "[store]\ntype = \"postgresql\"\n[store.postgresql]\ndsn = \"s3cret\"\n",
-         "f.toml:4: store.type: expected \"sqlite\""},
+        {DOCKER "[store]\ntype = \"postgresql\"\n[store.postgresql]\ndsn = "
+                "\"s3cret\"\nmin_pool_size = 11\n",
+         "f.toml:7: store.postgresql.min_pool_size: expected not more than"},
     };
     refused(all, ARRAY_SIZE(all));
 }

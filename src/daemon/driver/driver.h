@@ -23,6 +23,7 @@
 
 #define SANDBOX_ID_MAX 64
 #define AGENT_PORT 44772
+#define SNAPSHOT_REPOSITORY "opensandbox-snapshots"
 #define GUARD_PORT 18080 /* policy API of the network guard */
 
 /* Negative like errno, but outside of its range. */
@@ -239,7 +240,8 @@ struct driver_ops {
                          struct err *err);
 
     /* ---- snapshots; NULL unless rules.snapshots ---- */
-    /* Commits the root file system; *ret_image: the reference to start from (malloc'd). */
+    /* Commits the root file system; *ret_image: the reference to start from (malloc'd), which is
+     * SNAPSHOT_REPOSITORY ":" and the snapshot's id, so that it is found without a record too. */
     int (*snapshot_create)(struct driver *d, const char *id, const char *snapshot_id,
                            char **ret_image, struct err *err);
     /* 0 there, -ENOENT not there */

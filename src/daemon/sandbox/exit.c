@@ -1,7 +1,12 @@
 /*
- * Sandboxes that end by themselves. The driver reports from any of its threads; the report travels
- * to the loop as a posted job and is applied there. A report about something unknown is dropped.
+ * Sandboxes that change without being asked: they end, or another hand pauses, resumes, starts or
+ * removes them. The driver reports from any of its threads; the report travels to the loop as a
+ * posted job. An end is applied as reported. Every other report only says that something is
+ * different: reports of what the service itself did arrive late, so the state is looked up by an
+ * operation of the sandbox (op.c), after those that wait already; a report that came during that
+ * look-up makes it start again. A sandbox that is gone is removed like a deleted one.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -12,6 +17,26 @@ struct exit_job {
     struct service *svc;
     struct instance_info info;
 };
+
+struct sync_op {
+    struct op op;
+    struct instance_info info;
+    int code; /* of the look-up */
+    uint64_t n_reports;
+};
+
+static enum sandbox_state state_of(enum instance_state s) {
+    switch (s) {
+    case INST_RUNNING:
+        return SB_RUNNING;
+    case INST_PAUSED:
+        return SB_PAUSED;
+    case INST_PENDING:
+        return SB_PENDING;
+    default:
+        return SB_UNKNOWN;
+    }
+}
 
 void sandbox_apply_exit(struct sandbox *sb, const struct instance_info *info, int64_t now_us) {
     bool failed = info->exit_code != 0 || info->oom_killed;
@@ -24,11 +49,88 @@ void sandbox_apply_exit(struct sandbox *sb, const struct instance_info *info, in
     sandbox_touch(sb);
 }
 
-void sandbox_changed(struct service *s, struct sandbox *sb, const struct instance_info *info) {
-    if (sb->removing)
+void sandbox_apply_state(struct sandbox *sb, const struct instance_info *info, int64_t now_us) {
+    if (info->state == INST_EXITED) {
+        sandbox_apply_exit(sb, info, now_us);
         return;
-    sandbox_apply_exit(sb, info, service_now(s));
-    log_info("sandbox ended", LOG_STR("sandbox", info->id), LOG_INT("exit_code", info->exit_code));
+    }
+    if (sb->state == state_of(info->state))
+        return;
+    sb->state = state_of(info->state);
+    sb->exit_code = 0;
+    sb->oom_killed = false;
+    sb->finished_us = 0;
+    if (info->started_us)
+        sb->started_us = info->started_us;
+    sb->changed_us = now_us;
+    sandbox_touch(sb);
+}
+
+static bool sync_start(struct op *o) {
+    struct sync_op *y = container_of(o, struct sync_op, op);
+
+    o->sb->sync_waits = false;
+    y->n_reports = o->sb->n_reports;
+    return !o->sb->gone;
+}
+
+static void sync_run(struct op *o) {
+    struct sync_op *y = container_of(o, struct sync_op, op);
+    struct driver *d = o->svc->o.driver;
+
+    y->code = d->ops->inspect(d, o->sb->spec.id, &y->info, &o->err);
+}
+
+static void sync_enqueue(struct service *s, struct sandbox *sb);
+
+static void sync_end(struct op *o) {
+    struct sync_op *y = container_of(o, struct sync_op, op);
+    struct sandbox *sb = o->sb;
+
+    if (sb->gone || sb->removing || o->svc->refusing)
+        return;
+    if (y->n_reports != sb->n_reports) {
+        sync_enqueue(o->svc, sb);
+    } else if (y->code == -ENOENT || (y->code == 0 && y->info.state == INST_GONE)) {
+        delete_lost(o->svc, sb);
+    } else if (y->code < 0) {
+        log_warn("the state of a sandbox cannot be looked up", LOG_STR("sandbox", sb->spec.id),
+                 LOG_ERR(&o->err));
+    } else {
+        sandbox_apply_state(sb, &y->info, service_now(o->svc));
+        log_info("sandbox changed", LOG_STR("sandbox", sb->spec.id), LOG_INT("state", sb->state));
+    }
+}
+
+static void sync_enqueue(struct service *s, struct sandbox *sb) {
+    struct sync_op *y = sb->sync_waits ? NULL : calloc(1, sizeof *y);
+
+    if (!y)
+        return;
+    sb->sync_waits = true;
+    y->op.svc = s;
+    y->op.sb = sb;
+    y->op.start = sync_start;
+    y->op.run = sync_run;
+    y->op.end = sync_end;
+    op_enqueue(&y->op);
+}
+
+void sandbox_changed(struct service *s, struct sandbox *sb, const struct instance_info *info) {
+    if (sb->removing || sb->gone)
+        return;
+    sb->n_reports++;
+    if (info->state == INST_EXITED) {
+        sandbox_apply_exit(sb, info, service_now(s));
+        log_info("sandbox ended", LOG_STR("sandbox", info->id),
+                 LOG_INT("exit_code", info->exit_code));
+    } else if (s->refusing) { /* the driver may be gone already; the next start looks itself */
+        return;
+    } else if (info->state == INST_GONE) {
+        delete_lost(s, sb);
+    } else if (sb->state != state_of(info->state)) {
+        sync_enqueue(s, sb);
+    }
 }
 
 static void apply(struct job *j) {

@@ -15,6 +15,7 @@ struct service {
     struct work_pool *pool;
     struct map *table;    /* id -> struct sandbox */
     struct map *creating; /* id -> struct create_op: not in the table yet */
+    struct map *unknown;  /* id -> removal of something that is not in the table (delete.c) */
     struct list by_age;   /* newest first */
     size_t n_pending;
     bool refusing;
@@ -70,6 +71,11 @@ void expiry_run(struct service *s);
 
 /* delete.c: removal because of expiry; decides again when its turn has come */
 void delete_expired(struct service *s, struct sandbox *sb);
+/* The runtime no longer has it: what belonged to it is removed, and so is it. */
+void delete_lost(struct service *s, struct sandbox *sb);
+/* What a sandbox leaves behind in the runtime's store when it has gone; worker or start-up. */
+void release_dependants(struct service *s, const struct sandbox_spec *spec,
+                        const char *created_for);
 
 /* renew.c: extend_us from the moment its turn comes, unless the life reaches further already;
  * FAULT_NOT_RUNNING unless it runs then */
@@ -83,6 +89,7 @@ int record_from_row(const struct statedb_row *row, struct sandbox **ret, struct 
 /* exit.c */
 void exit_setup(struct service *s); /* takes the driver's events over */
 void sandbox_apply_exit(struct sandbox *sb, const struct instance_info *info, int64_t now_us);
+void sandbox_apply_state(struct sandbox *sb, const struct instance_info *info, int64_t now_us);
 /* The runtime says that a sandbox of the table has changed. */
 void sandbox_changed(struct service *s, struct sandbox *sb, const struct instance_info *info);
 /* create.c: a change that came before the create was finished; false = no such create */

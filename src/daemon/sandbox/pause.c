@@ -6,6 +6,7 @@
 struct pause_op {
     struct op op;
     bool resume;
+    int64_t at_us;
 };
 
 static bool start(struct op *o) {
@@ -31,6 +32,11 @@ static void run(struct op *o) {
     const char *id = o->sb->spec.id;
     int r = p->resume ? d->ops->resume(d, id, &o->err) : d->ops->pause(d, id, &o->err);
 
+    if (r >= 0) { /* best effort: only the time of the last change depends on it */
+        struct err ignored = {0};
+        p->at_us = service_now(o->svc);
+        statedb_set_changed(o->svc->o.store, id, p->at_us, &ignored);
+    }
     if (r == -EALREADY)
         o->fault = p->resume ? FAULT_NOT_PAUSED : FAULT_NOT_RUNNING;
     else if (r == -ENOENT)
@@ -46,7 +52,7 @@ static void end(struct op *o) {
     /* it may have ended by itself meanwhile: then that stays */
     if (o->fault == FAULT_NONE && sb->state == (p->resume ? SB_PAUSED : SB_RUNNING)) {
         sb->state = p->resume ? SB_RUNNING : SB_PAUSED;
-        sb->changed_us = service_now(o->svc);
+        sb->changed_us = p->at_us;
         sandbox_touch(sb);
     }
     o->cb(o->fault, &o->err, o->fault ? NULL : sb, o->ud);

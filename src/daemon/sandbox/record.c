@@ -35,7 +35,8 @@ static int read_row(const struct statedb_row *row, struct sandbox *sb, struct er
         json_decref(sb->metadata);
         sb->metadata = json_object();
     }
-    sb->created_us = sb->changed_us = row->created_us;
+    sb->created_us = row->created_us;
+    sb->changed_us = row->changed_us ? row->changed_us : row->created_us;
     sb->expires_us = row->expires_us;
     return sb->metadata ? 0 : err_set(err, -ENOMEM, "out of memory");
 }

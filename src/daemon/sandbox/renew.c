@@ -46,8 +46,13 @@ static bool start(struct op *o) {
 
 static void run(struct op *o) {
     struct renew_op *n = container_of(o, struct renew_op, op);
-    int r = statedb_set_expires(o->svc->o.store, o->sb->spec.id, n->expires_us, &o->err);
+    struct driver *d = o->svc->o.driver;
+    const char *id = o->sb->spec.id;
+    int r = statedb_set_expires(o->svc->o.store, id, n->expires_us, &o->err);
+
     o->fault = r == -ENOENT ? FAULT_NOT_FOUND : r < 0 ? FAULT_QUERY : FAULT_NONE;
+    if (r >= 0 && d->ops->note_expiry)
+        d->ops->note_expiry(d, id, n->expires_us);
 }
 
 static void end(struct op *o) {

@@ -17,6 +17,7 @@ static void free_table(struct service *s) {
         sandbox_free(sb);
     map_free(s->table);
     map_free(s->creating);
+    map_free(s->unknown);
 }
 
 static void dispose(struct service *s) {
@@ -43,7 +44,8 @@ int service_open(const struct service_opts *opts, struct service **ret, struct e
     list_init(&s->by_age);
     s->table = map_new();
     s->creating = map_new();
-    if (!s->table || !s->creating) {
+    s->unknown = map_new();
+    if (!s->table || !s->creating || !s->unknown) {
         r = err_set(err, -ENOMEM, "out of memory");
     } else if ((r = work_pool_new(opts->loop, opts->max_workers, &s->pool)) < 0) {
         err_sys(err, r, "worker threads");

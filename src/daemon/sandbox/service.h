@@ -112,6 +112,10 @@ struct sandbox {
     size_t heap_pos;    /* position + 1 in the expiry heap; 0 = not in it */
     int64_t fire_us;    /* when the heap wakes for it */
     bool removing, gone;
+    bool lost;       /* the runtime has reported that it is gone; its removal is under way */
+    bool released;   /* what belonged to it was removed; a repeated removal must not do it again */
+    bool sync_waits; /* its state is going to be looked up */
+    uint64_t n_reports;
 };
 
 /* What clients are shown: a removal under way comes before everything else. */

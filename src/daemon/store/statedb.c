@@ -8,12 +8,23 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sqlite3.h>
+#include <stdio.h>
 #include <string.h>
 
-#define LAYOUT_VERSION 1
+#define LAYOUT_VERSION 2
 #define BUSY_TIMEOUT_MS 5000
 
-enum stmt { ST_INSERT, ST_STATE, ST_COMMIT, ST_METADATA, ST_EXPIRES, ST_DELETE, ST_EACH, N_STMT };
+enum stmt {
+    ST_INSERT,
+    ST_STATE,
+    ST_COMMIT,
+    ST_METADATA,
+    ST_EXPIRES,
+    ST_CHANGED,
+    ST_DELETE,
+    ST_EACH,
+    N_STMT
+};
 
 static const char *const sql[N_STMT] = {
     [ST_INSERT] = "INSERT INTO sandboxes(id,state,record,metadata,created_us,expires_us)"
@@ -22,16 +33,20 @@ static const char *const sql[N_STMT] = {
     [ST_COMMIT] = "UPDATE sandboxes SET state=?2, record=?3 WHERE id=?1",
     [ST_METADATA] = "UPDATE sandboxes SET metadata=?2 WHERE id=?1",
     [ST_EXPIRES] = "UPDATE sandboxes SET expires_us=?2 WHERE id=?1",
+    [ST_CHANGED] = "UPDATE sandboxes SET changed_us=?2 WHERE id=?1",
     [ST_DELETE] = "DELETE FROM sandboxes WHERE id=?1",
-    [ST_EACH] = "SELECT id,state,record,metadata,created_us,expires_us FROM sandboxes"
+    [ST_EACH] = "SELECT id,state,record,metadata,created_us,expires_us,changed_us FROM sandboxes"
                 " ORDER BY created_us,id",
 };
 
-static const char schema[] = "CREATE TABLE IF NOT EXISTS sandboxes("
-                             "id TEXT PRIMARY KEY, state INTEGER NOT NULL, record TEXT NOT NULL,"
-                             "metadata TEXT NOT NULL, created_us INTEGER NOT NULL,"
-                             "expires_us INTEGER NOT NULL) WITHOUT ROWID;"
-                             "PRAGMA user_version=1;";
+/* The layout of each version, made from the one before it. */
+static const char *const layouts[LAYOUT_VERSION] = {
+    "CREATE TABLE IF NOT EXISTS sandboxes("
+    "id TEXT PRIMARY KEY, state INTEGER NOT NULL, record TEXT NOT NULL,"
+    "metadata TEXT NOT NULL, created_us INTEGER NOT NULL,"
+    "expires_us INTEGER NOT NULL) WITHOUT ROWID;",
+    "ALTER TABLE sandboxes ADD COLUMN changed_us INTEGER NOT NULL DEFAULT 0;",
+};
 
 struct statedb {
     sqlite3 *db;
@@ -62,6 +77,21 @@ static int layout_version(struct statedb *s, int *ret, struct err *err) {
     return 0;
 }
 
+static int bring_up_to_date(struct statedb *s, int version, struct err *err) {
+    char mark[64];
+    int r = 0;
+
+    for (; version < LAYOUT_VERSION && r == 0; version++) {
+        snprintf(mark, sizeof mark, "PRAGMA user_version=%d; COMMIT;", version + 1);
+        if ((r = exec(s, "BEGIN IMMEDIATE;", err, "creating tables")) < 0)
+            break;
+        if ((r = exec(s, layouts[version], err, "creating tables")) < 0 ||
+            (r = exec(s, mark, err, "creating tables")) < 0)
+            sqlite3_exec(s->db, "ROLLBACK;", NULL, NULL, NULL);
+    }
+    return r;
+}
+
 static int set_up(struct statedb *s, struct err *err) {
     int r, version = 0;
 
@@ -75,7 +105,7 @@ static int set_up(struct statedb *s, struct err *err) {
             err, -EPROTO,
             "state database: layout %d was written by a newer daemon (this one knows %d)", version,
             LAYOUT_VERSION);
-    if (version < LAYOUT_VERSION && (r = exec(s, schema, err, "creating tables")) < 0)
+    if ((r = bring_up_to_date(s, version, err)) < 0)
         return r;
     for (int i = 0; i < N_STMT; i++)
         if (sqlite3_prepare_v3(s->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &s->stmt[i], NULL) !=
@@ -176,6 +206,13 @@ int statedb_set_expires(struct statedb *s, const char *id, int64_t expires_us, s
     return run_and_unlock(s, ST_EXPIRES, id, true, err);
 }
 
+int statedb_set_changed(struct statedb *s, const char *id, int64_t changed_us, struct err *err) {
+    pthread_mutex_lock(&s->lock);
+    bind_text(s->stmt[ST_CHANGED], 1, id);
+    sqlite3_bind_int64(s->stmt[ST_CHANGED], 2, changed_us);
+    return run_and_unlock(s, ST_CHANGED, id, true, err);
+}
+
 int statedb_delete(struct statedb *s, const char *id, struct err *err) {
     pthread_mutex_lock(&s->lock);
     bind_text(s->stmt[ST_DELETE], 1, id);
@@ -189,6 +226,7 @@ static int each_row(sqlite3_stmt *q, int (*cb)(const struct statedb_row *, void 
         .metadata = (const char *)sqlite3_column_text(q, 3),
         .created_us = sqlite3_column_int64(q, 4),
         .expires_us = sqlite3_column_int64(q, 5),
+        .changed_us = sqlite3_column_int64(q, 6),
     };
     const char *id = (const char *)sqlite3_column_text(q, 0);
     if (!id || !row.record || !row.metadata)

@@ -27,6 +27,7 @@ struct statedb_row {
     const char *metadata; /* JSON object text */
     int64_t created_us;   /* wall clock */
     int64_t expires_us;   /* wall clock; 0 = never by itself */
+    int64_t changed_us;   /* of the last pause or resume; 0 = none. Not written by insert. */
 };
 
 /* Creates or opens; the file is made 0600 (records hold access tokens). An unknown newer layout is
@@ -42,6 +43,7 @@ int statedb_set_state(struct statedb *s, const char *id, enum row_state state, s
 int statedb_commit(struct statedb *s, const char *id, const char *record, struct err *err);
 int statedb_set_metadata(struct statedb *s, const char *id, const char *metadata, struct err *err);
 int statedb_set_expires(struct statedb *s, const char *id, int64_t expires_us, struct err *err);
+int statedb_set_changed(struct statedb *s, const char *id, int64_t changed_us, struct err *err);
 /* Deleting a row that is not there is a success. */
 int statedb_delete(struct statedb *s, const char *id, struct err *err);
 /* All rows, oldest first. The row is valid during the call; a negative return of cb stops and is

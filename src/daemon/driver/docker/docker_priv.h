@@ -49,6 +49,7 @@ struct box {
     char *guard_token;              /* NULL = no guard; set once, never changed */
     bool has_guard;
     bool is_host_net; /* shares the engine's network: its ports are the machine's */
+    bool is_leaving;  /* our own removal is under way: its events are no news */
 };
 
 struct docker {
@@ -63,7 +64,10 @@ struct docker {
     struct pulls *pulls;        /* image.c: single-flight pulls, the engine's platform */
     struct docker_agent *agent; /* agent.c: archives of the agent by platform */
     struct docker_watch *watch; /* watch.c: the thread that reads the engine's events */
-    char *proxy_host;           /* where published ports are reached from here */
+    /* what config points into */
+    struct strv copies, drop, binds;
+    json_t *sandbox_env;
+    char *proxy_host; /* where published ports are reached from here */
 };
 
 static inline struct docker *docker_of(struct driver *d) {
@@ -82,6 +86,7 @@ int docker_index_update(struct docker *k, const json_t *inspect, struct instance
  * another container. */
 bool docker_index_refresh(struct docker *k, const json_t *inspect, enum instance_state *ret_old,
                           struct instance_info *ret_info);
+void docker_box_free(struct box *b);
 void docker_index_drop(struct docker *k, const char *id);
 /* State, exit code and times of an inspect answer (lifecycle.md §5.1, first match wins). */
 void docker_read_state(const json_t *inspect, struct instance_info *ret);
@@ -180,11 +185,19 @@ void guard_make_token(char ret[40]);
 /* Stop with grace, remove with force, then the runtime volume if the server made it. Missing is
  * fine; errors are logged. */
 void guard_remove(struct docker *k, const char *sandbox_id);
-/* Inspect answers of a sandbox's sidecars; new reference to a list. */
+/* The engine's list entries of a sandbox's sidecars; new reference. */
 int guard_find(struct docker *k, const char *sandbox_id, json_t **ret, struct err *err);
 /* All of the list are paused / resumed, or, on failure, none (what was changed is undone). */
-int guard_pause(struct docker *k, const json_t *guards, struct err *err);
-int guard_resume(struct docker *k, const json_t *guards, struct err *err);
+int guard_pause(struct docker *k, json_t *guards, struct err *err);
+int guard_resume(struct docker *k, json_t *guards, struct err *err);
+/* Undoes a guard_resume of the same list; failures are added to the message. */
+void guard_pause_again(struct docker *k, json_t *guards, struct err *err);
+/* Pure, for tests: what the sidecar is made of; labels is taken over. */
+json_t *guard_environment(const struct docker *k, const struct sandbox_spec *spec,
+                          const char *token);
+json_t *guard_body(const struct docker *k, const struct sandbox_spec *spec, const char *token,
+                   json_t *labels, const struct port_binding *ports, size_t n, bool with_sysctls);
+bool guard_is_sysctl_error(const char *text);
 /* Sidecars of this instance (and unmarked ones) whose sandbox is gone. */
 void guard_collect_orphans(struct docker *k);
 
@@ -228,6 +241,27 @@ int docker_recover(struct driver *d, const char *const *known, const char *const
                    struct err *err);
 int docker_found_each(struct driver *d, int (*cb)(struct found_sandbox *f, void *ud), void *ud,
                       struct err *err);
+
+/* life.c: "(undoing it failed …)" */
+void docker_add_undo_failure(struct err *err, const char *what, const struct err *failure);
+
+/* ---- pure parts, for tests ---- */
+json_t *docker_describe_inspect(const json_t *inspect);                             /* look.c */
+json_t *docker_snapshot_config(const json_t *inspect);                              /* snapshot.c */
+int docker_check_runtime(const json_t *info, const char *runtime, struct err *err); /* docker.c */
+bool docker_volume_is_ours(const struct docker *k, const json_t *labels, const char *created_for);
+int docker_decode_found(const struct docker *k, const json_t *inspect, struct found_sandbox *ret,
+                        struct err *err); /* recover.c: docker_found and the records beside */
+
+/* ---- probe.c ---- */
+/* One GET with a time limit: 0 when the answer is a 2xx, negative for anything else. header: one
+ * line without its end, or NULL. Blocks. */
+int docker_probe_http(const char *host, uint16_t port, const char *path, const char *header,
+                      unsigned timeout_ms);
+
+/* ---- reach.c: where published ports are reached from this process; pure ---- */
+bool docker_in_container(void);
+const char *docker_pick_proxy_host(const struct docker_config *c, bool in_container);
 
 /* ---- legacy.c: records beside the engine, in the form of an opensandbox-server ---- */
 /* Expiry override and metadata of a sandbox; 0 / NULL = none. Unreadable ones count as missing. */

@@ -34,6 +34,7 @@ struct fake {
     bool exits_in_create;
     int exit_code;
     json_t *last_spec;
+    json_t *images; /* object: reference -> true */
 };
 
 static struct fake *of(struct driver *d) {
@@ -229,6 +230,37 @@ static int op_ensure_image(struct driver *d, struct sandbox_spec *spec, struct e
     return leave(f, FAKE_IMAGE, r);
 }
 
+static int op_snapshot_create(struct driver *d, const char *id, const char *snapshot_id,
+                              char **ret_image, struct err *err) {
+    struct fake *f = of(d);
+    int r = enter(f, FAKE_SNAPSHOT, err);
+
+    if (r == 0 && !find(f, id))
+        r = no_such(err, id);
+    if (r == 0) {
+        char *image = str_printf("%s:%s", SNAPSHOT_REPOSITORY, snapshot_id);
+        json_object_set_new(f->images, image, json_true());
+        *ret_image = image;
+    }
+    return leave(f, FAKE_SNAPSHOT, r);
+}
+
+static int op_snapshot_exists(struct driver *d, const char *image, struct err *err) {
+    struct fake *f = of(d);
+    int r = enter(f, FAKE_SNAPSHOT_EXISTS, err);
+    if (r == 0 && !json_object_get(f->images, image))
+        r = err_set(err, -ENOENT, "no image %s", image);
+    return leave(f, FAKE_SNAPSHOT_EXISTS, r);
+}
+
+static int op_snapshot_remove(struct driver *d, const char *image, struct err *err) {
+    struct fake *f = of(d);
+    int r = enter(f, FAKE_SNAPSHOT_REMOVE, err);
+    if (r == 0)
+        json_object_del(f->images, image);
+    return leave(f, FAKE_SNAPSHOT_REMOVE, r);
+}
+
 static int op_recover(struct driver *d, const char *const *known, const char *const *undone,
                       struct err *err) {
     struct fake *f = of(d);
@@ -266,6 +298,9 @@ static const struct driver_ops ops = {
     .logs = op_logs,
     .capabilities = op_capabilities,
     .ensure_image = op_ensure_image,
+    .snapshot_create = op_snapshot_create,
+    .snapshot_exists = op_snapshot_exists,
+    .snapshot_remove = op_snapshot_remove,
     .recover = op_recover,
     .free = op_free,
 };
@@ -292,6 +327,7 @@ void fake_destroy(struct driver *d) {
     list_foreach_safe (it, &f->all)
         drop(list_entry(it, struct inst, link));
     json_decref(f->last_spec);
+    json_decref(f->images);
     json_decref(f->details);
     pthread_mutex_destroy(&f->lock);
     pthread_cond_destroy(&f->changed);
@@ -391,6 +427,21 @@ void fake_exit_in_create(struct driver *d, int code) {
     struct fake *f = of(d);
     f->exits_in_create = true;
     f->exit_code = code;
+}
+
+void fake_add_image(struct driver *d, const char *image) {
+    struct fake *f = of(d);
+    pthread_mutex_lock(&f->lock);
+    json_object_set_new(f->images, image, json_true());
+    pthread_mutex_unlock(&f->lock);
+}
+
+bool fake_has_image(struct driver *d, const char *image) {
+    struct fake *f = of(d);
+    pthread_mutex_lock(&f->lock);
+    bool has = json_object_get(f->images, image) != NULL;
+    pthread_mutex_unlock(&f->lock);
+    return has;
 }
 
 bool fake_has(struct driver *d, const char *id) {

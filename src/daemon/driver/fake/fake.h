@@ -16,6 +16,9 @@ enum fake_op {
     FAKE_LOGS,
     FAKE_RECOVER,
     FAKE_IMAGE,
+    FAKE_SNAPSHOT,
+    FAKE_SNAPSHOT_EXISTS,
+    FAKE_SNAPSHOT_REMOVE,
     FAKE_N_OPS
 };
 
@@ -46,6 +49,11 @@ void fake_set_guard(struct driver *d, const char *token);
 void fake_set_details(struct driver *d, json_t *details);
 /* create reports the exit of its main process before it returns. */
 void fake_exit_in_create(struct driver *d, int code);
+
+/* Snapshot images: there when one was committed or added, until it is removed. The driver has
+ * snapshots when the test sets d->rules.snapshots. */
+void fake_add_image(struct driver *d, const char *image);
+bool fake_has_image(struct driver *d, const char *image);
 
 bool fake_has(struct driver *d, const char *id);
 size_t fake_count(struct driver *d);
