@@ -1,8 +1,9 @@
-/* Logging (see log.h). State: level, format, program name; set once before threads start. */
+/* Logging (see log.h). State: level, format, program name, files; set before threads start. */
 #include "base/log.h"
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -12,12 +13,18 @@
 static enum log_level max_level = LOG_INFO;
 static bool as_json;
 static char program_name[32] = "cove";
+static struct log_file *file_of_all, *file_of_requests; /* NULL = stderr */
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 void log_setup(enum log_level level, bool json, const char *program) {
     max_level = level;
     as_json = json;
     str_copy(program_name, sizeof program_name, program);
+}
+
+void log_to_files(struct log_file *all, struct log_file *requests) {
+    file_of_all = all;
+    file_of_requests = requests;
 }
 
 bool log_is_on(enum log_level level) {
@@ -47,21 +54,25 @@ static bool is_plain(const char *s) {
     return true;
 }
 
+static void put_field(struct buf *b, const struct log_field *f) {
+    const char *v = f->str ? f->str : "-";
+
+    buf_printf(b, " %s=", f->key);
+    if (!f->is_str)
+        buf_printf(b, "%lld", (long long)f->num);
+    else if (is_plain(v))
+        buf_str(b, v);
+    else
+        buf_json_str(b, v, strlen(v));
+}
+
 static void put_text(struct buf *b, enum log_level level, const char *msg,
                      const struct log_field *f) {
     char ts[RFC3339_SIZE];
     rfc3339_format(clock_wall_us(), ts);
     buf_printf(b, "%s %-5s %s: %s", ts, level_names[level], program_name, msg);
-    for (; f->key; f++) {
-        const char *v = f->str ? f->str : "-";
-        buf_printf(b, " %s=", f->key);
-        if (!f->is_str)
-            buf_printf(b, "%lld", (long long)f->num);
-        else if (is_plain(v))
-            buf_str(b, v);
-        else
-            buf_json_str(b, v, strlen(v));
-    }
+    for (; f->key; f++)
+        put_field(b, f);
 }
 
 static void put_json(struct buf *b, enum log_level level, const char *msg,
@@ -83,16 +94,50 @@ static void put_json(struct buf *b, enum log_level level, const char *msg,
     buf_char(b, '}');
 }
 
-void log_write(enum log_level level, const char *msg, const struct log_field *fields) {
+/* The layout of files: level, local time, request id in brackets, program, message, other fields.
+ */
+static void put_file_text(struct buf *b, enum log_level level, const char *msg,
+                          const struct log_field *f) {
+    static const char *const names[] = {"ERROR:   ", "WARNING: ", "INFO:    ", "DEBUG:   "};
+    time_t now = (time_t)(clock_wall_us() / 1000000);
+    const char *request = "-";
+    struct tm tm;
+    char ts[40];
+
+    for (const struct log_field *i = f; i->key; i++)
+        if (i->is_str && i->str && strcmp(i->key, "request_id") == 0)
+            request = i->str;
+    if (!localtime_r(&now, &tm) || !strftime(ts, sizeof ts, "%Y-%m-%d %H:%M:%S%z", &tm))
+        str_copy(ts, sizeof ts, "-");
+    buf_printf(b, "%s %s [%s] %s: %s", names[level], ts, request, program_name, msg);
+    for (; f->key; f++)
+        if (strcmp(f->key, "request_id") != 0)
+            put_field(b, f);
+}
+
+static void put_line(struct log_file *file, enum log_level level, const char *msg,
+                     const struct log_field *fields) {
     _cleanup_buf_ struct buf b = BUF_INIT(64 << 10);
     int saved = errno;
 
     if (as_json)
         put_json(&b, level, msg, fields);
+    else if (file)
+        put_file_text(&b, level, msg, fields);
     else
         put_text(&b, level, msg, fields);
     buf_char(&b, '\n');
-    if (b.data)
+    if (b.data && file)
+        log_file_write(file, b.data, b.len);
+    else if (b.data)
         fd_write_full(2, b.data, b.len);
     errno = saved;
+}
+
+void log_write(enum log_level level, const char *msg, const struct log_field *fields) {
+    put_line(file_of_all, level, msg, fields);
+}
+
+void log_write_access(const char *msg, const struct log_field *fields) {
+    put_line(file_of_requests, LOG_INFO, msg, fields);
 }

@@ -28,7 +28,7 @@ struct daemon {
     struct config *c;
     const struct options *o;
     uv_loop_t loop;
-    uv_signal_t term, intr, hup;
+    uv_signal_t term, intr, hup, usr1;
     uv_poll_t life;
     uv_timer_t
         end; /* fires at once: the last step must not run inside a callback of what it frees */
@@ -71,6 +71,7 @@ static void dispose(struct daemon *d) {
     close_handle((uv_handle_t *)&d->term);
     close_handle((uv_handle_t *)&d->intr);
     close_handle((uv_handle_t *)&d->hup);
+    close_handle((uv_handle_t *)&d->usr1);
     close_handle((uv_handle_t *)&d->end);
     if (d->has_life)
         close_handle((uv_handle_t *)&d->life);
@@ -160,6 +161,7 @@ static void on_hup(uv_signal_t *h, int signum) {
     struct err err = {0};
     enum log_level level;
 
+    setup_reopen_logs();
     if (config_load(d->c->path ? d->c->path : d->o->config, &fresh, NULL, &err) < 0) {
         log_error("reload refused, the old settings stay", LOG_ERR(&err));
         return;
@@ -176,6 +178,10 @@ static void on_hup(uv_signal_t *h, int signum) {
     log_info("settings reloaded");
 }
 
+static void on_usr1(uv_signal_t *h, int signum) {
+    setup_reopen_logs();
+}
+
 /* ---- the start ---- */
 
 static int watch_signals(struct daemon *d, struct err *err) {
@@ -183,8 +189,10 @@ static int watch_signals(struct daemon *d, struct err *err) {
         uv_signal_t *h;
         int num;
         uv_signal_cb cb;
-    } all[] = {
-        {&d->term, SIGTERM, on_term}, {&d->intr, SIGINT, on_term}, {&d->hup, SIGHUP, on_hup}};
+    } all[] = {{&d->term, SIGTERM, on_term},
+               {&d->intr, SIGINT, on_term},
+               {&d->hup, SIGHUP, on_hup},
+               {&d->usr1, SIGUSR1, on_usr1}};
 
     signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {

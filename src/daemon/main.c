@@ -10,6 +10,7 @@
 #include "daemon/drivers.h"
 #include "daemon/keyless.h"
 #include "daemon/private.h"
+#include "daemon/setup.h"
 
 static int probe(const struct config *c, bool json) {
     _cleanup_json_ json_t *list = driver_probe(c);
@@ -55,6 +56,8 @@ static int serve(struct config *c, const struct options *o) {
         err_set(&err, -EINVAL, "--private needs runtime.type \"native\"");
         return command_complain(&err);
     }
+    if (!o->is_private && (r = setup_log_files(c, &err)) < 0)
+        return command_complain(&err);
     if (o->reload)
         log_info("--reload has no effect here: SIGHUP reads the settings again");
     if ((r = keyless_check(c, &err)) < 0)

@@ -25,6 +25,30 @@ void setup_limits(void) {
         2); /* workers wait for the kernel most of the time: an arena each would only cost memory */
 }
 
+/* Open until the process ends: threads may log to the last. */
+static struct log_file *all, *requests;
+
+int setup_log_files(const struct config *c, struct err *err) {
+    uint64_t max = (uint64_t)c->log_max_bytes;
+    unsigned backups = (unsigned)c->log_backups;
+    int r;
+
+    if (!c->log_file_enabled)
+        return 0;
+    if ((r = log_file_open(c->log_file_path, max, backups, &all, err)) < 0 ||
+        (r = log_file_open(c->log_access_path, max, backups, &requests, err)) < 0)
+        return r;
+    log_to_files(all, requests);
+    return 0;
+}
+
+void setup_reopen_logs(void) {
+    if (all)
+        log_file_reopen(all);
+    if (requests)
+        log_file_reopen(requests);
+}
+
 int setup_directories(const struct config *c, struct err *err) {
     const char *const dirs[] = {c->state_dir, c->run_dir};
 

@@ -60,7 +60,7 @@ const struct config_key config_keys[] = {
     {"log.file_path", KEY_TEXT, "\"~/logs/opensandbox/server.log\"", 0, 0, KEY_NONEMPTY | KEY_PATH, F(log_file_path), NULL, "Log file. Its folders are made."},
     {"log.access_file_path", KEY_TEXT, "\"~/logs/opensandbox/access.log\"", 0, 0, KEY_NONEMPTY | KEY_PATH, F(log_access_path), NULL, "Log file of requests."},
     {"log.file_max_bytes", KEY_INT, "104857600", 1, INT64_MAX, 0, F(log_max_bytes), NULL, "Size at which a log file is rotated."},
-    {"log.file_backup_count", KEY_INT, "5", 0, 10000, 0, F(log_backups), NULL, "Rotated log files kept."},
+    {"log.file_backup_count", KEY_INT, "5", 0, 10000, 0, F(log_backups), NULL, "Rotated log files kept; 0: a full file is begun anew. SIGHUP and SIGUSR1 open the files by their names again."},
 
     {"runtime.type", KEY_TEXT, "\"native\"", 0, 0, 0, F(runtime_type), runtimes, "Where sandboxes run: native (namespaces and cgroups of this machine) or docker (containers of a Docker Engine)."},
     {"runtime.execd_image", KEY_TEXT, NULL, 0, 0, KEY_NONEMPTY, F(execd_image), NULL, "Image that carries the agent (docker); unset: the daemon's own agent."},

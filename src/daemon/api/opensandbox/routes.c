@@ -308,7 +308,7 @@ void api_on_done(const struct h1_req *r, int status, uint64_t body_bytes_out, in
     if (!log_is_on(LOG_INFO))
         return;
     h1_req_peer(r, peer, sizeof peer, &port);
-    log_info("request", LOG_REQ(x ? x->request_id : "-"), LOG_STR("peer", peer),
+    log_access("request", LOG_REQ(x ? x->request_id : "-"), LOG_STR("peer", peer),
              LOG_STR("method", h1_req_method(r)), LOG_STR("path", h1_req_path(r)),
              LOG_INT("status", status), LOG_INT("bytes", body_bytes_out),
              LOG_INT("us", duration_us), LOG_STR("key", x && *x->key_name ? x->key_name : "-"));
