@@ -125,8 +125,12 @@ int engine_stream_fd(const struct engine_stream *s); /* for poll; TLS may hold b
  * at once. With a terminal everything is 1. */
 ssize_t engine_stream_read(struct engine_stream *s, int *ret_which, void *buf, size_t size,
                            int timeout_ms, struct err *err);
+/* All of it; -ETIMEDOUT when the program takes nothing for the engine's timeout, -EPIPE when it is
+ * over. One thread may write while another reads. */
 int engine_stream_write(struct engine_stream *s, const void *data, size_t len, struct err *err);
 int engine_stream_end(struct engine_stream *s); /* end of input; reading goes on */
+/* From another thread: who reads or writes the stream gets an end or an error at once. */
+void engine_stream_abort(struct engine_stream *s);
 struct engine_stream *engine_stream_free(struct engine_stream *s);
 
 /* ---- images ---- */

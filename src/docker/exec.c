@@ -220,3 +220,7 @@ int engine_stream_write(struct engine_stream *s, const void *data, size_t len, s
 int engine_stream_end(struct engine_stream *s) {
     return conn_end_writing(s->x.conn);
 }
+
+void engine_stream_abort(struct engine_stream *s) {
+    (void)shutdown(s->x.conn->fd, SHUT_RDWR);
+}
