@@ -38,6 +38,7 @@ struct op {
     void (*run)(struct op *o);
     void (*end)(struct op *o); /* must free what the op owns beside itself */
     bool started;
+    bool deferred; /* set by start: op_go() is called later instead of going to a worker at once */
     enum fault fault;
     struct err err;
     op_cb cb;
@@ -47,6 +48,9 @@ struct op {
 /* op.c */
 /* Queues it; the service owns it from now on (free()d after end). */
 void op_enqueue(struct op *o);
+/* The same from first->end: o is the very next one of the sandbox. */
+void op_follow(struct op *first, struct op *o);
+void op_go(struct op *o); /* of one that is deferred */
 /* A calloc'd operation of `size` bytes whose first member is struct op; NULL after answering cb
  * with a fault. */
 void *op_new(struct service *s, const char *id, size_t size, op_cb cb, void *ud);

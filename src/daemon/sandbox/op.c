@@ -37,7 +37,8 @@ static void pump(struct sandbox *sb) {
             return;
         o->started = true;
         if (o->start(o)) {
-            work_submit(o->svc->pool, &o->job);
+            if (!o->deferred)
+                work_submit(o->svc->pool, &o->job);
             return;
         }
         finish(o);
@@ -56,6 +57,17 @@ void op_enqueue(struct op *o) {
     list_append(&sb->ops, &o->link);
     if (idle)
         pump(sb);
+}
+
+void op_follow(struct op *first, struct op *o) {
+    o->job.run = job_run;
+    o->job.done = job_done;
+    o->svc->n_pending++;
+    list_append(first->link.next, &o->link);
+}
+
+void op_go(struct op *o) {
+    work_submit(o->svc->pool, &o->job);
 }
 
 void *op_new(struct service *s, const char *id, size_t size, op_cb cb, void *ud) {

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "daemon/sandbox/access.h"
 #include "daemon/sandbox/internal.h"
+#include "daemon/sandbox/snapshots.h"
 
 static void free_table(struct service *s) {
     size_t i = 0;
@@ -25,6 +26,7 @@ static void dispose(struct service *s) {
         work_pool_stop(s->pool);
     expiry_free(s->expiry);
     access_free(s);
+    snapshots_free(s);
     free_table(s);
     free(s);
 }
@@ -52,6 +54,8 @@ int service_open(const struct service_opts *opts, struct service **ret, struct e
     } else if ((r = expiry_new(s, &s->expiry, err)) >= 0) {
         exit_setup(s);
         r = service_recover(s, err);
+        if (r >= 0)
+            r = snapshots_open(s, err);
         if (r >= 0)
             r = access_open(s, err);
     }
@@ -114,6 +118,7 @@ void service_close(struct service *s) {
         return;
     s->refusing = true;
     access_stop(s);
+    snapshots_stop(s);
     work_pool_drain(s->pool);
     s->o.driver->ops->free(s->o.driver);
     dispose(s);
