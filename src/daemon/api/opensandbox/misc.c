@@ -201,25 +201,3 @@ void op_template_any(struct call *c) {
     if (paging_is_valid(c->x))
         no_templates(c->x);
 }
-
-/* ---- snapshots: not by this version ---- */
-
-static void no_snapshots(struct xch *x) {
-    xch_error(x, 501, "SNAPSHOT::NOT_IMPLEMENTED", "Snapshots are not supported by this runtime.");
-}
-
-void op_snapshot_create(struct call *c) {
-    struct err err = {0};
-
-    if (service_get(c->x->api->o.service, c->m->params[0])) {
-        no_snapshots(c->x);
-        return;
-    }
-    err_set(&err, -ENOENT, "Sandbox %.100s not found.", c->m->params[0]);
-    answer_fault(c->x, FAULT_NOT_FOUND, &err);
-}
-
-void op_snapshot_any(struct call *c) {
-    if (paging_is_valid(c->x))
-        no_snapshots(c->x);
-}

@@ -84,7 +84,10 @@ const char *render_sandbox(struct sandbox *sb, size_t *ret_len) {
     if (!sb->cache) {
         _cleanup_buf_ struct buf b = BUF_INIT(0);
         _cleanup_json_ json_t *o = common(sb);
-        json_object_set_new(o, "image", json_pack("{s:s}", "uri", sb->spec.image));
+        if (sb->spec.snapshot_id)
+            json_object_set_new(o, "snapshotId", json_string(sb->spec.snapshot_id));
+        else
+            json_object_set_new(o, "image", json_pack("{s:s}", "uri", sb->spec.image));
         if (json_object_size(sb->metadata) > 0)
             json_object_set(o, "metadata", sb->metadata);
         if (buf_json(&b, o) < 0)

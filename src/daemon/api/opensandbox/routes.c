@@ -34,7 +34,9 @@ HANDLER(op_inspect)
 HANDLER(op_events)
 HANDLER(op_summary)
 HANDLER(op_snapshot_create)
-HANDLER(op_snapshot_any)
+HANDLER(op_snapshot_list)
+HANDLER(op_snapshot_get)
+HANDLER(op_snapshot_delete)
 HANDLER(op_pool_create)
 HANDLER(op_pool_update)
 HANDLER(op_pool_any)
@@ -67,9 +69,9 @@ static const struct route both_routes[] = {
     {"POST", "/sandboxes/{id}/resume", at_op_resume},
     {"POST", "/sandboxes/{id}/renew-expiration", at_op_renew},
     {"POST", "/sandboxes/{id}/snapshots", at_op_snapshot_create},
-    {"GET", "/snapshots", at_op_snapshot_any},
-    {"GET", "/snapshots/{id}", at_op_snapshot_any},
-    {"DELETE", "/snapshots/{id}", at_op_snapshot_any},
+    {"GET", "/snapshots", at_op_snapshot_list},
+    {"GET", "/snapshots/{id}", at_op_snapshot_get},
+    {"DELETE", "/snapshots/{id}", at_op_snapshot_delete},
     {"GET", "/sandboxes/{id}/endpoints/{port}", at_op_endpoint},
     {"GET", "/sandboxes/{id}/diagnostics/logs", at_op_logs},
     {"GET", "/sandboxes/{id}/diagnostics/inspect", at_op_inspect},
@@ -309,7 +311,7 @@ void api_on_done(const struct h1_req *r, int status, uint64_t body_bytes_out, in
         return;
     h1_req_peer(r, peer, sizeof peer, &port);
     log_access("request", LOG_REQ(x ? x->request_id : "-"), LOG_STR("peer", peer),
-             LOG_STR("method", h1_req_method(r)), LOG_STR("path", h1_req_path(r)),
-             LOG_INT("status", status), LOG_INT("bytes", body_bytes_out),
-             LOG_INT("us", duration_us), LOG_STR("key", x && *x->key_name ? x->key_name : "-"));
+               LOG_STR("method", h1_req_method(r)), LOG_STR("path", h1_req_path(r)),
+               LOG_INT("status", status), LOG_INT("bytes", body_bytes_out),
+               LOG_INT("us", duration_us), LOG_STR("key", x && *x->key_name ? x->key_name : "-"));
 }
