@@ -87,13 +87,15 @@ void legacy_read(const struct docker *k, const char *id, int64_t *ret_expires_us
 
 void docker_note_expiry(struct driver *d, const char *id, int64_t expires_us) {
     struct docker *k = docker_of(d);
-    char name[SANDBOX_ID_MAX + 32], when[RFC3339_SIZE], text[RFC3339_SIZE + 32];
+    char name[SANDBOX_ID_MAX + 32], when[RFC3339_SIZE], text[RFC3339_SIZE + 48];
     _cleanup_close_ int dir = open_dir(k, id);
 
     if (dir < 0 || expires_us <= 0)
         return;
     rfc3339_format(expires_us, when);
-    int len = snprintf(text, sizeof text, "{\"expires_at\": \"%s\"}", when);
+    if (str_ends(when, "Z"))
+        when[strlen(when) - 1] = 0; /* older readers know offsets only */
+    int len = snprintf(text, sizeof text, "{\"expires_at\": \"%s+00:00\"}", when);
     snprintf(name, sizeof name, OVERRIDE_DIR "/%s.json", id);
     int r = mkdirat(dir, OVERRIDE_DIR, 0700) < 0 && errno != EEXIST ? -errno : 0;
     if (r == 0)
