@@ -13,7 +13,17 @@
 #include "base/log.h"
 
 #ifdef COVE_CRASH_POINTS
-const char *const docker_crash_points[] = {"guard-volume",
+const char *const docker_crash_points[] = {"create-image",
+                                           "create-ports",
+                                           "create-guard",
+                                           "create-container",
+                                           "create-entered",
+                                           "create-injected",
+                                           "create-started",
+                                           "create-inspected",
+                                           "create-ready",
+                                           "agent-helper",
+                                           "guard-volume",
                                            "guard-created",
                                            "guard-started",
                                            "remove-killed",

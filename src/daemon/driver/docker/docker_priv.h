@@ -1,7 +1,7 @@
 /*
  * What the files of the Docker driver share. `struct docker` owns the engine client, the index of
- * our containers (fed by the engine's events) and the port reservations; one lock guards index and
- * reservations and is never held across an engine call.
+ * our containers (fed by the engine's events) and the port reservations (with a lock of their own);
+ * the lock of the index is never held across an engine call.
  */
 #pragma once
 
@@ -30,6 +30,7 @@
 #define LABEL_INSTANCE "cove.instance"
 #define LABEL_CREATED_FOR "cove.created-for"
 #define LABEL_HELPER "cove.helper"
+#define LABEL_METADATA "cove.metadata" /* keys of the user's metadata, as a JSON list */
 
 #define RUNTIME_DIR "/opt/opensandbox"
 #define RUNTIME_VOLUME_FORMAT "opensandbox-runtime-%s" /* sandbox id */
@@ -115,6 +116,11 @@ int docker_labels_shadow(json_t *labels, const json_t *image_labels);
 int docker_found(const struct docker *k, const json_t *inspect, struct found_sandbox *ret,
                  struct err *err);
 
+struct port_binding {
+    char key[16]; /* "44772", "3389/udp": normalised */
+    uint16_t host_port;
+};
+
 /* ---- container.c: pure ---- */
 struct container_extras {
     const char *guard_container; /* engine id of the sidecar whose network is shared; NULL = none */
@@ -126,15 +132,14 @@ struct container_extras {
 /* Body of POST /containers/create. */
 json_t *docker_container_body(const struct docker *k, const struct sandbox_spec *spec,
                               json_t *labels, const struct container_extras *x);
+/* Of these ports, as the engine's API has them ("44772/tcp"); NULL on -ENOMEM. */
+json_t *docker_port_bindings(const struct docker *k, const struct port_binding *b, size_t n);
+json_t *docker_exposed_ports(const struct port_binding *b, size_t n);
 /* Environment of the sandbox: docker.sandbox_env, the request's, EXECD_INIT, tokens, OPENSANDBOX_ID
  */
 int docker_environment(const struct docker *k, const struct sandbox_spec *spec, struct strv *ret);
 
 /* ---- ports.c ---- */
-struct port_binding {
-    char key[16]; /* "44772", "3389/udp": normalised */
-    uint16_t host_port;
-};
 int ports_new(struct docker *k, struct ports **ret);
 struct ports *ports_free(struct ports *p);
 /* One host port for each key, reserved until ports_release. -ENOSPC after 50 tries. */
@@ -155,20 +160,28 @@ struct image_wish {
 int pulls_ensure(struct docker *k, const struct image_wish *w, struct err *err);
 /* "linux/amd64" of the engine; "" = unknown. Cached after the first success. */
 const char *pulls_engine_platform(struct docker *k);
-/* Normalised: x86_64 -> amd64 … */
+/* "os/arch", normalised (x86_64 -> amd64 …); "" when one is missing. */
 void platform_normalise(const char *os, const char *arch, char *ret, size_t size);
+void platform_of_image(const json_t *image_inspect, char *ret, size_t size);
 
 /* ---- agent.c ---- */
 int docker_agent_new(struct docker *k, struct docker_agent **ret, struct err *err);
 struct docker_agent *docker_agent_free(struct docker_agent *a);
 /* Binds that bring the agent without copying ("src:dst:ro", NULL-terminated), when the engine sees
- * our files; NULL = agent_inject must be used. */
-const char *const *agent_binds(struct docker *k);
-/* Copies launcher and agent into a container that is made and not started. DRIVER_AGENT_*,
- * DRIVER_BOOTSTRAP. */
-int agent_inject(struct docker *k, const char *container, const json_t *inspect, struct err *err);
+ * our files; NULL = agent_inject must be used. The first call finds out, with a helper container of
+ * that image. */
+const char *const *agent_binds(struct docker *k, const char *image);
+/* A container that was bound did not start: is that the reason? Then binds are given up for good,
+ * and the create can be tried again. */
+bool agent_binds_failed(struct docker *k, const char *why);
+/* Copies launcher and agent into a container that is made and not started. platform: of its image,
+ * normalised, "" = unknown. DRIVER_AGENT_*, DRIVER_BOOTSTRAP. */
+int agent_inject(struct docker *k, const char *container, const char *platform, struct err *err);
 int agent_inject_windows(struct docker *k, const char *container, struct err *err);
-/* Removes helper containers that a killed daemon left. */
+/* ready.c: returns when the agent has answered, the container has ended, or start_timeout_ms have
+ * passed (which is logged only). */
+void agent_wait(struct docker *k, const struct sandbox_spec *spec, const char *container);
+/* Removes helper containers that a killed daemon left. At start only, before any create. */
 void agent_collect(struct docker *k);
 
 /* ---- guard.c: the egress sidecar ---- */
@@ -202,6 +215,9 @@ bool guard_is_sysctl_error(const char *text);
 void guard_collect_orphans(struct docker *k);
 
 /* ---- windows.c ---- */
+extern const char *const windows_devices[]; /* NULL-terminated */
+uint64_t windows_gigabytes(const char *text);
+unsigned windows_cpus(const char *text);
 int windows_check_devices(const struct sandbox_spec *spec, struct err *err);
 int windows_environment(const struct sandbox_spec *spec, struct strv *env);
 void windows_remove_volume(struct docker *k, const char *sandbox_id); /* the OEM volume */

@@ -1,0 +1,226 @@
+/*
+ * The agent of an execd image that the operator configured (lifecycle.md 4.3): its files are read
+ * once per platform from a container that is made and never started, and kept as one archive, ready
+ * to be unpacked. One fetch at a time; the memory of all archives is bounded by AGENT_CACHE_MAX.
+ *
+ * The helper container carries LABEL_HELPER, so that agent_collect() finds what a killed daemon
+ * left.
+ */
+#include "daemon/driver/docker/agent_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/crash.h"
+#include "base/id.h"
+#include "base/log.h"
+
+struct part {
+    const char *from, *to;
+    unsigned mode;
+    bool optional;
+    int code; /* when it is missing */
+};
+
+static const struct part linux_parts[] = {
+    {"/execd", "opensandbox/execd", 0755, false, DRIVER_AGENT_COPY},
+    {"/bootstrap.sh", "opensandbox/bootstrap.sh", 0755, false, DRIVER_BOOTSTRAP},
+    {"/usr/local/bin/bwrap", "opensandbox/bwrap", 0755, true, 0},
+    {"/usr/local/libexec/opensandbox-session-gate", "opensandbox/opensandbox-session-gate", 0755,
+     true, 0},
+    {"/usr/local/libexec/opensandbox-launcher", "opensandbox/opensandbox-launcher", 0755, true, 0},
+};
+static const struct part windows_parts[] = {
+    {"/install.bat", "oem/install.bat", 0644, false, DRIVER_AGENT_COPY},
+    {"/execd.exe", "oem/execd.exe", 0644, false, DRIVER_AGENT_COPY},
+};
+
+/* ---- the cache ---- */
+
+static struct archive *archive_free(struct archive *a) {
+    buf_done(&a->tar);
+    free(a);
+    return NULL;
+}
+
+void archive_put(struct docker *k, struct archive *a) {
+    struct docker_agent *g = k->agent;
+
+    pthread_mutex_lock(&g->lock);
+    bool is_last = --a->refs == 0;
+    pthread_mutex_unlock(&g->lock);
+    if (is_last)
+        archive_free(a);
+}
+
+static struct archive *cache_find(struct docker_agent *g, const char *key) {
+    struct archive *found = NULL;
+
+    pthread_mutex_lock(&g->lock);
+    list_foreach_safe (it, &g->archives) {
+        struct archive *a = list_entry(it, struct archive, node);
+        if (!str_eq(a->key, key))
+            continue;
+        found = a;
+        a->refs++;
+        list_remove(&a->node);
+        list_append(&g->archives, &a->node);
+        break;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return found;
+}
+
+/* Takes the archive in; the least recently used ones make room. */
+static void cache_add(struct docker_agent *g, struct archive *a) {
+    struct list out = LIST_INIT(out);
+
+    pthread_mutex_lock(&g->lock);
+    while (g->cached + a->tar.len > AGENT_CACHE_MAX && !list_is_empty(&g->archives)) {
+        struct archive *old = list_entry(g->archives.next, struct archive, node);
+        list_remove(&old->node);
+        g->cached -= old->tar.len;
+        if (--old->refs == 0)
+            list_append(&out, &old->node);
+    }
+    g->cached += a->tar.len;
+    a->refs++;
+    list_append(&g->archives, &a->node);
+    pthread_mutex_unlock(&g->lock);
+    list_foreach_safe (it, &out)
+        archive_free(list_entry(it, struct archive, node));
+}
+
+/* ---- fetching ---- */
+
+static int append(const void *data, size_t len, void *ud) {
+    return buf_append(ud, data, len);
+}
+
+static int fetch_part(struct docker *k, const char *container, const struct part *p,
+                      struct buf *tar, struct err *err) {
+    _cleanup_buf_ struct buf raw = BUF_INIT(PART_MAX);
+    const char *image = k->config.execd_image;
+    const void *data;
+    size_t len;
+    int r = engine_archive_get(k->engine, container, p->from, append, &raw, err);
+
+    if (r == 0) {
+        r = tar_first_file(raw.data, raw.len, &data, &len);
+        if (r < 0)
+            err_set(err, r, "it is not a regular file");
+    } else if (r == -ENOBUFS) {
+        err_set(err, r, "it is larger than %zu MiB", PART_MAX >> 20);
+    }
+    if (r < 0 && p->optional) {
+        log_warn("the execd image lacks an optional helper", LOG_STR("image", image),
+                 LOG_STR("file", p->from), LOG_ERR(err));
+        return 0;
+    }
+    if (r < 0) {
+        err_wrap(err, "reading %s of the execd image %s", p->from, image);
+        if (err)
+            err->code = p->code;
+        return p->code;
+    }
+    r = tar_file(tar, p->to, p->mode, data, len);
+    return r < 0 ? err_set(err, DRIVER_AGENT_COPY, "the execd image %s is too large", image) : 0;
+}
+
+static int fetch_parts(struct docker *k, const char *container, bool windows, struct buf *tar,
+                       struct err *err) {
+    const struct part *parts = windows ? windows_parts : linux_parts;
+    size_t n = windows ? ARRAY_SIZE(windows_parts) : ARRAY_SIZE(linux_parts);
+    int r = tar_dir(tar, windows ? "oem" : "opensandbox", 0755);
+
+    for (size_t i = 0; i < n && r == 0; i++)
+        r = fetch_part(k, container, &parts[i], tar, err);
+    return r == 0 ? tar_end(tar) : r;
+}
+
+static int helper_create(struct docker *k, const char *platform, char **ret, struct err *err) {
+    _cleanup_json_ json_t *body =
+        json_pack("{s:s, s:[s,s,s], s:{s:s,s:s}, s:{s:s}}", "Image", k->config.execd_image, "Cmd",
+                  "tail", "-f", "/dev/null", "Labels", LABEL_HELPER, "agent", LABEL_INSTANCE,
+                  k->instance, "HostConfig", "NetworkMode", "none");
+    char name[64], uuid[37];
+    int r;
+
+    id_uuid(uuid);
+    snprintf(name, sizeof name, "sandbox-execd-%s", uuid);
+    r = body ? engine_container_create(k->engine, name, platform, body, ret, err)
+             : err_set(err, -ENOMEM, "out of memory");
+    if (r == -EOPNOTSUPP)
+        return err_set(err, -EINVAL,
+                       "The engine is too old for platform-aware container create, which the "
+                       "temporary execd container needs.");
+    if (r < 0) {
+        err_wrap(err, "making a container of the execd image %s", k->config.execd_image);
+        if (err)
+            err->code = DRIVER_AGENT_START;
+        return DRIVER_AGENT_START;
+    }
+    return 0;
+}
+
+/* Splits "linux/arm64"; false for "". */
+static bool split(const char *platform, char os[32], char arch[32]) {
+    return sscanf(platform, "%31[^/]/%31s", os, arch) == 2;
+}
+
+static int fetch(struct docker *k, const char *platform, bool windows, struct buf *tar,
+                 struct err *err) {
+    char os[32], arch[32];
+    bool known = split(platform, os, arch);
+    const struct image_wish w = {
+        .ref = k->config.execd_image, .os = known ? os : NULL, .arch = known ? arch : NULL};
+    _cleanup_free_ char *helper = NULL;
+    struct err ignored = {0};
+    int r = pulls_ensure(k, &w, err);
+
+    if (r == 0)
+        r = helper_create(k, known ? platform : NULL, &helper, err);
+    if (r < 0)
+        return r;
+    crash_point("agent-helper");
+    r = fetch_parts(k, helper, windows, tar, err);
+    int removed = engine_container_remove(k->engine, helper, true, &ignored);
+    if (removed < 0 && removed != -ENOENT)
+        log_warn("a helper container is left", LOG_STR("container", helper), LOG_ERR(&ignored));
+    return r;
+}
+
+static int fetch_new(struct docker *k, const char *key, const char *platform, bool windows,
+                     struct archive **ret, struct err *err) {
+    struct archive *a = calloc(1, sizeof *a);
+
+    if (!a)
+        return err_set(err, -ENOMEM, "out of memory");
+    buf_init(&a->tar, AGENT_CACHE_MAX);
+    str_copy(a->key, sizeof a->key, key);
+    a->refs = 1;
+    int r = fetch(k, platform, windows, &a->tar, err);
+    if (r < 0) {
+        archive_free(a);
+        return r;
+    }
+    cache_add(k->agent, a);
+    *ret = a;
+    return 0;
+}
+
+int archive_get(struct docker *k, const char *platform, bool windows, struct archive **ret,
+                struct err *err) {
+    struct docker_agent *g = k->agent;
+    const char *key = windows ? "windows" : *platform ? platform : "default";
+    int r = 0;
+
+    if ((*ret = cache_find(g, key)))
+        return 0;
+    pthread_mutex_lock(&g->fetching);
+    if (!(*ret = cache_find(g, key))) /* the one before us may have fetched it */
+        r = fetch_new(k, key, platform, windows, ret, err);
+    pthread_mutex_unlock(&g->fetching);
+    return r;
+}
