@@ -269,6 +269,7 @@ static int open_state(struct daemon *d, struct err *err) {
         .max_workers = (unsigned)d->c->workers,
         .max_timeout_s = d->c->max_sandbox_timeout_s,
         .allowed_host_paths = (const char *const *)d->c->allowed_host_paths.v,
+        .oss_root = d->c->ossfs_mount_root,
         .no_access_token = !(is_docker ? d->c->docker.access_token : d->c->access_token),
         .default_net = str_ieq(d->c->default_network, "nat") ? NET_NAT : NET_NONE,
         .renew = {.enabled = d->c->renew.enabled,

@@ -111,11 +111,18 @@ static enum fault make(struct create_op *c) {
 
     if (f)
         return f;
+    crash_point("service-create-volumes");
     if (c->rq.n_volumes)
         t = add_step(c, "volumes", t);
     if ((f = find_image(c)))
         return f;
-    add_step(c, "image", t);
+    t = add_step(c, "image", t);
+    if (spec->oss_mounts.n) {
+        if ((f = volumes_mount(c->svc, &c->rq, &c->err)))
+            return f;
+        crash_point("service-create-mounted");
+        add_step(c, "mounts", t);
+    }
     return run_driver(c);
 }
 
@@ -124,10 +131,11 @@ void create_make(struct create_op *c) {
     struct err ignored = {0};
     int64_t t = clock_mono_us();
 
-    if ((c->fault = check_slowly(c)) || (c->fault = volumes_plan(&c->rq, spec, &c->err)))
+    if ((c->fault = check_slowly(c)) || (c->fault = volumes_plan(c->svc, &c->rq, c->sb, &c->err)))
         return;
     if (insert_intent(c) < 0) {
         c->fault = FAULT_CREATE;
+        volumes_undo(c->svc, spec); /* nothing was made yet: reservations only */
         return;
     }
     crash_point("service-create-intent");
@@ -135,7 +143,7 @@ void create_make(struct create_op *c) {
     c->fault = make(c);
     if (c->fault == FAULT_NONE || c->stays)
         return;
-    volumes_remove(c->svc, spec->id, &spec->own_volumes);
+    volumes_undo(c->svc, spec);
     if (statedb_delete(c->svc->o.store, spec->id, &ignored) < 0)
         log_warn("the row of a failed create stays until the next start",
                  LOG_STR("sandbox", spec->id), LOG_ERR(&ignored));

@@ -46,11 +46,6 @@ static bool start(struct op *o) {
     return true;
 }
 
-void release_dependants(struct service *s, const struct sandbox_spec *spec,
-                        const char *created_for) {
-    volumes_remove(s, created_for, &spec->own_volumes);
-}
-
 static bool is_there(struct driver *d, const char *id) {
     struct instance_info info = {0};
     struct err ignored = {0};
@@ -69,7 +64,7 @@ static int remove_all(struct op *o) {
     o->err = (struct err){0};
     if (!sb->released) {
         sb->released = true;
-        release_dependants(o->svc, &sb->spec, NULL);
+        volumes_release(o->svc, &sb->spec);
         crash_point("service-delete-released");
     }
     return 0;

@@ -22,6 +22,7 @@ struct service {
     void (*idle_cb)(void *ud);
     void *idle_ud;
     struct expiry *expiry;
+    struct ossfs *oss;
     struct access *access;   /* access.c; NULL = off */
     struct snapshots *snaps; /* snapshots.c; NULL = none here */
 };
@@ -77,9 +78,6 @@ void expiry_run(struct service *s);
 void delete_expired(struct service *s, struct sandbox *sb);
 /* The runtime no longer has it: what belonged to it is removed, and so is it. */
 void delete_lost(struct service *s, struct sandbox *sb);
-/* What a sandbox leaves behind in the runtime's store when it has gone; worker or start-up. */
-void release_dependants(struct service *s, const struct sandbox_spec *spec,
-                        const char *created_for);
 
 /* renew.c: extend_us from the moment its turn comes, unless the life reaches further already;
  * FAULT_NOT_RUNNING unless it runs then */

@@ -4,6 +4,26 @@
 
 #include "daemon/sandbox/internal.h"
 
+static json_t *tags_to_json(const struct strv *tags) {
+    json_t *a = json_array();
+    for (size_t i = 0; i < tags->n; i++)
+        if (json_array_append_new(a, json_string(tags->v[i])) < 0) {
+            json_decref(a);
+            return NULL;
+        }
+    return a;
+}
+
+/* One for each mount, "" where none was written. */
+static int read_tags(const json_t *a, struct sandbox *sb) {
+    for (size_t i = 0; i < sb->spec.oss_mounts.n; i++) {
+        const char *tag = json_string_value(json_array_get(a, i));
+        if (strv_add(&sb->oss_tags, tag ? tag : "") < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 char *record_to_text(const struct sandbox *sb) {
     _cleanup_json_ json_t *o = json_object();
     json_t *spec = sandbox_spec_to_json(&sb->spec);
@@ -13,6 +33,8 @@ char *record_to_text(const struct sandbox *sb) {
     if (sb->extensions && json_object_set(o, "extensions", sb->extensions) < 0)
         return NULL;
     if (sb->platform && json_object_set(o, "platform", sb->platform) < 0)
+        return NULL;
+    if (sb->oss_tags.n && json_object_set_new(o, "ossTags", tags_to_json(&sb->oss_tags)) < 0)
         return NULL;
     return json_dumps(o, JSON_COMPACT);
 }
@@ -28,6 +50,8 @@ static int read_row(const struct statedb_row *row, struct sandbox *sb, struct er
         return r;
     if (!str_eq(sb->spec.id, row->id))
         return err_set(err, -EINVAL, "stored record of sandbox %s names another id", row->id);
+    if (read_tags(json_object_get(o, "ossTags"), sb) < 0)
+        return err_set(err, -ENOMEM, "out of memory");
     sb->extensions = json_incref(json_object_get(o, "extensions"));
     sb->platform = json_incref(json_object_get(o, "platform"));
     sb->metadata = json_loads(row->metadata, 0, NULL);

@@ -11,6 +11,8 @@
 
 #include "base/log.h"
 #include "daemon/sandbox/internal.h"
+#include "daemon/sandbox/ossfs.h"
+#include "daemon/sandbox/volumes.h"
 
 struct undone {
     enum row_state state;
@@ -90,9 +92,20 @@ static bool adopt_state(struct service *s, struct sandbox *sb) {
     return true;
 }
 
-static int enter(struct service *s, struct sandbox *sb, struct err *err) {
-    int r = table_add(s, sb);
+static int count_mounts(struct service *s, const struct sandbox *sb) {
+    int r = 0;
 
+    for (size_t i = 0; i < sb->spec.oss_mounts.n && r >= 0; i++)
+        r = ossfs_restore(s->oss, sb->spec.oss_mounts.v[i],
+                          i < sb->oss_tags.n ? sb->oss_tags.v[i] : "");
+    return r;
+}
+
+static int enter(struct service *s, struct sandbox *sb, struct err *err) {
+    int r = count_mounts(s, sb);
+
+    if (r >= 0)
+        r = table_add(s, sb);
     if (r < 0) {
         sandbox_free(sb);
         return err_sys(err, r, "adopting a sandbox");
@@ -109,7 +122,7 @@ static int drop(struct service *s, struct sandbox *sb, struct err *err) {
 
     log_warn("a sandbox was removed by another hand", LOG_STR("sandbox", sb->spec.id));
     d->ops->remove(d, sb->spec.id, &ignored); /* what belonged to it there */
-    release_dependants(s, &sb->spec, NULL);
+    volumes_forget(s, &sb->spec, NULL);
     int r = statedb_delete(s->o.store, sb->spec.id, err);
     sandbox_free(sb);
     return r;
@@ -212,7 +225,7 @@ static int forget_undone(struct service *s, struct loaded *l, struct err *err) {
         const char *id = l->undone.v[i];
         /* of a create the row lists what may have been made; of a removal what was */
         if (u->sb)
-            release_dependants(s, &u->sb->spec, u->state == ROW_CREATING ? id : NULL);
+            volumes_forget(s, &u->sb->spec, u->state == ROW_CREATING ? id : NULL);
         int r = statedb_delete(s->o.store, id, err);
         if (r < 0)
             return r;

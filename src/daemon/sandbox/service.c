@@ -9,6 +9,7 @@
 #include "daemon/sandbox/access.h"
 #include "daemon/sandbox/internal.h"
 #include "daemon/sandbox/snapshots.h"
+#include "daemon/sandbox/ossfs.h"
 
 static void free_table(struct service *s) {
     size_t i = 0;
@@ -25,6 +26,7 @@ static void dispose(struct service *s) {
     if (s->pool)
         work_pool_stop(s->pool);
     expiry_free(s->expiry);
+    ossfs_free(s->oss);
     access_free(s);
     snapshots_free(s);
     free_table(s);
@@ -43,11 +45,14 @@ int service_open(const struct service_opts *opts, struct service **ret, struct e
     s->o = *opts;
     if (!s->o.wall_us)
         s->o.wall_us = clock_wall_us;
+    if (!s->o.oss_root)
+        s->o.oss_root = OSS_ROOT;
     list_init(&s->by_age);
     s->table = map_new();
     s->creating = map_new();
     s->unknown = map_new();
-    if (!s->table || !s->creating || !s->unknown) {
+    if (!s->table || !s->creating || !s->unknown ||
+        ossfs_new(&(struct ossfs_opts){.root = s->o.oss_root}, &s->oss) < 0) {
         r = err_set(err, -ENOMEM, "out of memory");
     } else if ((r = work_pool_new(opts->loop, opts->max_workers, &s->pool)) < 0) {
         err_sys(err, r, "worker threads");

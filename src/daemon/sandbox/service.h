@@ -96,6 +96,7 @@ struct sandbox {
     json_t *metadata;         /* object text -> text */
     json_t *extensions;       /* object: those that are echoed; NULL = none */
     json_t *platform;         /* {"os","arch"} when asked for, else NULL */
+    struct strv oss_tags;     /* of spec.oss_mounts, one each (ossfs.h) */
     int64_t created_us, changed_us, expires_us; /* wall clock; expires 0 = never by itself */
     enum sandbox_state state;
     int exit_code; /* TERMINATED, FAILED */
@@ -144,6 +145,7 @@ struct service_opts {
     int64_t max_timeout_s; /* ceiling of a create's timeout; 0 = none */
     const char *const
         *allowed_host_paths; /* NULL-terminated; borrowed. Empty refuses every host mount */
+    const char *oss_root;    /* where object storage is mounted; NULL = /mnt/ossfs */
     bool
         no_access_token; /* agents are started without one (clients that ignore endpoint headers) */
     enum net_mode default_net; /* of creates that do not choose */
@@ -197,11 +199,12 @@ struct oss_request {
     struct strv options;
 };
 struct volume_request {
-    char *name, *mount_path, *sub_path, *host_path; /* sub_path, host_path may be NULL */
-    char *claim;                                    /* VOLUME_NAMED */
-    bool create_if_missing;                         /* VOLUME_NAMED; default true */
-    bool delete_on_termination;                     /* VOLUME_NAMED */
-    struct oss_request oss;                         /* VOLUME_OSS */
+    char *name, *mount_path, *sub_path; /* sub_path may be NULL */
+    char *host_path;            /* VOLUME_HOST; of VOLUME_OSS the service's: where it is mounted */
+    char *claim;                /* VOLUME_NAMED */
+    bool create_if_missing;     /* VOLUME_NAMED; default true */
+    bool delete_on_termination; /* VOLUME_NAMED */
+    struct oss_request oss;     /* VOLUME_OSS */
     enum volume_kind kind;
     unsigned n_backends; /* how many were given: exactly one is right */
     bool read_only;

@@ -45,6 +45,7 @@ void sandbox_free(struct sandbox *sb) {
         return;
     sandbox_touch(sb);
     sandbox_spec_done(&sb->spec);
+    strv_done(&sb->oss_tags);
     json_decref(sb->metadata);
     json_decref(sb->extensions);
     json_decref(sb->platform);

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/path.h"
+#include "daemon/sandbox/ossfs.h"
 
 enum fault volume_fail(struct err *err, enum fault f, const struct volume_request *v,
                        const char *text) {
@@ -77,7 +78,8 @@ static enum fault check_one(const struct service_opts *o, const struct create_re
     case VOLUME_NAMED:
         return volume_named_check(&o->driver->rules, v, err);
     case VOLUME_OSS:
-        break;
+        if (o->driver->rules.oss_volumes)
+            return ossfs_check(o->oss_root ? o->oss_root : OSS_ROOT, v, err);
     }
     err_set(err, -EOPNOTSUPP, "Volume '%.63s': ossfs is not supported by the %s provider.", v->name,
             provider_title(&o->driver->rules));
@@ -99,19 +101,59 @@ static bool has(const struct strv *list, const char *s) {
     return false;
 }
 
-enum fault volumes_plan(const struct create_request *rq, struct sandbox_spec *spec,
-                        struct err *err) {
-    for (size_t i = 0; i < rq->n_volumes; i++) {
-        const struct volume_request *v = &rq->volumes[i];
-        if (v->kind != VOLUME_NAMED || !v->create_if_missing || !v->delete_on_termination ||
-            has(&spec->own_volumes, v->claim))
-            continue;
-        if (strv_add(&spec->own_volumes, v->claim) < 0) {
-            err_set(err, -ENOMEM, "out of memory");
-            return FAULT_CREATE;
-        }
+static enum fault no_memory(struct err *err) {
+    err_set(err, -ENOMEM, "out of memory");
+    return FAULT_CREATE;
+}
+
+/* One key counts once, however many volumes of the request have it. */
+static enum fault plan_oss(struct service *s, struct volume_request *v, struct sandbox *sb,
+                           struct err *err) {
+    struct strv *paths = &sb->spec.oss_mounts;
+    char tag[OSS_TAG_LEN + 1];
+    char *path;
+    enum fault f = ossfs_reserve(s->oss, v, &path, tag, err);
+
+    if (f)
+        return f;
+    free(v->host_path);
+    v->host_path = path;
+    if (has(paths, path)) {
+        ossfs_unreserve(s->oss, path);
+        return FAULT_NONE;
     }
-    return FAULT_NONE;
+    if (strv_add(&sb->oss_tags, tag) == 0 && strv_add(paths, path) == 0)
+        return FAULT_NONE;
+    ossfs_unreserve(s->oss, path);
+    return no_memory(err);
+}
+
+static enum fault plan_named(const struct volume_request *v, struct sandbox_spec *spec,
+                             struct err *err) {
+    if (!v->create_if_missing || !v->delete_on_termination || has(&spec->own_volumes, v->claim))
+        return FAULT_NONE;
+    return strv_add(&spec->own_volumes, v->claim) < 0 ? no_memory(err) : FAULT_NONE;
+}
+
+static void release_mounts(struct service *s, const struct sandbox_spec *spec) {
+    for (size_t i = spec->oss_mounts.n; i > 0; i--)
+        ossfs_release(s->oss, spec->oss_mounts.v[i - 1]);
+}
+
+enum fault volumes_plan(struct service *s, struct create_request *rq, struct sandbox *sb,
+                        struct err *err) {
+    enum fault f = FAULT_NONE;
+
+    for (size_t i = 0; i < rq->n_volumes && !f; i++) {
+        struct volume_request *v = &rq->volumes[i];
+        if (v->kind == VOLUME_NAMED)
+            f = plan_named(v, &sb->spec, err);
+        else if (v->kind == VOLUME_OSS)
+            f = plan_oss(s, v, sb, err);
+    }
+    if (f)
+        release_mounts(s, &sb->spec);
+    return f;
 }
 
 static enum fault resolve_one(struct service *s, const struct create_request *rq,
@@ -119,6 +161,8 @@ static enum fault resolve_one(struct service *s, const struct create_request *rq
                               struct strv *own, struct err *err) {
     if (v->kind == VOLUME_NAMED)
         return volume_named_resolve(s->o.driver, id, v, m, own, err);
+    if (v->kind == VOLUME_OSS)
+        return (m->source = strdup(v->host_path)) ? FAULT_NONE : no_memory(err);
     return volume_host_resolve(&s->o, rq, v, &m->source, err);
 }
 
@@ -134,8 +178,7 @@ enum fault volumes_resolve(struct service *s, const struct create_request *rq,
         const struct volume_request *v = &rq->volumes[i];
         struct mount_spec *m = spec->mounts ? &spec->mounts[spec->n_mounts] : NULL;
         if (!m || !(m->target = path_clean(v->mount_path))) {
-            err_set(err, -ENOMEM, "out of memory");
-            f = FAULT_CREATE;
+            f = no_memory(err);
             break;
         }
         spec->n_mounts++;
@@ -147,7 +190,18 @@ enum fault volumes_resolve(struct service *s, const struct create_request *rq,
     return f;
 }
 
-void volumes_remove(struct service *s, const char *created_for, const struct strv *names) {
+enum fault volumes_mount(struct service *s, const struct create_request *rq, struct err *err) {
+    enum fault f = FAULT_NONE;
+
+    for (size_t i = 0; i < rq->n_volumes && !f; i++)
+        if (rq->volumes[i].kind == VOLUME_OSS)
+            f = ossfs_mount(s->oss, rq->volumes[i].host_path, &rq->volumes[i], err);
+    return f;
+}
+
+static void remove_volumes(struct service *s, const struct sandbox_spec *spec,
+                           const char *created_for) {
+    const struct strv *names = &spec->own_volumes;
     struct driver *d = s->o.driver;
 
     for (size_t i = names->n; i > 0 && d->ops->volume_remove; i--) {
@@ -156,4 +210,20 @@ void volumes_remove(struct service *s, const char *created_for, const struct str
             log_warn("a volume of the server stays", LOG_STR("volume", names->v[i - 1]),
                      LOG_ERR(&err));
     }
+}
+
+void volumes_undo(struct service *s, const struct sandbox_spec *spec) {
+    release_mounts(s, spec);
+    remove_volumes(s, spec, spec->id);
+}
+
+void volumes_release(struct service *s, const struct sandbox_spec *spec) {
+    release_mounts(s, spec);
+    remove_volumes(s, spec, NULL);
+}
+
+void volumes_forget(struct service *s, const struct sandbox_spec *spec, const char *created_for) {
+    for (size_t i = spec->oss_mounts.n; i > 0; i--)
+        ossfs_drop(s->oss, spec->oss_mounts.v[i - 1]);
+    remove_volumes(s, spec, created_for);
 }

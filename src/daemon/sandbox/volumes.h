@@ -8,16 +8,23 @@
 #include "daemon/sandbox/check.h"
 #include "daemon/sandbox/internal.h"
 
-/* Fills spec->own_volumes with every volume that may be made here: for the intent row. */
-enum fault volumes_plan(const struct create_request *rq, struct sandbox_spec *spec,
+/* Fills spec->own_volumes with every volume that may be made here, and spec->oss_mounts (with the
+ * tags beside it) with reserved paths: for the intent row. */
+enum fault volumes_plan(struct service *s, struct create_request *rq, struct sandbox *sb,
                         struct err *err);
 /* Fills spec->mounts; missing directories and named volumes are made. spec->own_volumes becomes the
  * list of those that were made here and end with the sandbox, also on failure. */
 enum fault volumes_resolve(struct service *s, const struct create_request *rq,
                            struct sandbox_spec *spec, struct err *err);
-/* Removes named volumes; created_for: only those made for that sandbox (NULL: every one that the
- * server made). Failures are logged. */
-void volumes_remove(struct service *s, const char *created_for, const struct strv *names);
+/* Mounts the object storage. */
+enum fault volumes_mount(struct service *s, const struct create_request *rq, struct err *err);
+/* The create has failed: reservations and mounts go, and what was made for it. */
+void volumes_undo(struct service *s, const struct sandbox_spec *spec);
+/* The sandbox has gone. */
+void volumes_release(struct service *s, const struct sandbox_spec *spec);
+/* Start-up: of a sandbox that is not counted. created_for: only volumes made for that sandbox
+ * (NULL: every one that the server made). */
+void volumes_forget(struct service *s, const struct sandbox_spec *spec, const char *created_for);
 
 /* ---- volumes_host.c ---- */
 enum fault volume_host_check(const struct service_opts *o, const struct create_request *rq,
