@@ -57,7 +57,7 @@ class Response:
 class Daemon:
     """A coved of its own: Unix socket, TCP on a free loopback port with an API key, own state and store."""
 
-    def __init__(self, config="", env=None, state=None, args=()):
+    def __init__(self, config="", env=None, state=None, args=(), prefix=()):
         STATE_BASE.mkdir(parents=True, exist_ok=True)
         self.dir = pathlib.Path(state or tempfile.mkdtemp(prefix="d-", dir=STATE_BASE))
         self.dir.chmod(0o711)  # sandbox ids must be able to pass through
@@ -66,7 +66,7 @@ class Daemon:
         self.socket = self.dir / "api.sock"
         self.config = self.dir / "cove.toml"
         self.log = self.dir / "coved.log"
-        self.extra, self.env, self.args = config, dict(env or {}), list(args)
+        self.extra, self.env, self.args, self.prefix = config, dict(env or {}), list(args), list(prefix)
         self.proc = None
 
     def write_config(self):
@@ -95,7 +95,7 @@ run_dir = "{self.dir}/run"
         note.bind(str(path))
         env = dict(os.environ, NOTIFY_SOCKET=str(path), COVE_LIBEXEC=str(LIBEXEC), **self.env)
         with open(self.log, "ab") as log:
-            self.proc = subprocess.Popen([str(BIN / "coved"), "--config", str(self.config), *self.args], stdin=subprocess.DEVNULL,
+            self.proc = subprocess.Popen([*self.prefix, str(BIN / "coved"), "--config", str(self.config), *self.args], stdin=subprocess.DEVNULL,
                                          stdout=log, stderr=log, env=env)
         try:
             note.settimeout(0.2)

@@ -515,6 +515,19 @@ class Registry:
 
 # ---- coved on an engine ----
 
+IS_PEER = os.environ.get("COVE_TEST_SERVER") == "peer"  # the tests of the wire, run against the official server
+
+
+def serve(docker, sections=None, **kw):
+    """The server under test, with an agent image that an operator has configured (its files are copied into containers)."""
+    sections = {k: dict(v) for k, v in (sections or {}).items()}
+    sections.setdefault("runtime", {}).setdefault("execd_image", docker.image("execd"))
+    if IS_PEER:
+        import peerkit
+        return peerkit.PeerServer(docker, sections, **kw)
+    return DockerDaemon(docker, sections, **kw)
+
+
 def toml_value(v):
     if isinstance(v, bool):
         return "true" if v else "false"
@@ -534,8 +547,8 @@ class DockerDaemon(covekit.Daemon):
 
     driver = "docker"
 
-    def __init__(self, docker, sections=None, env=None, state=None, args=(), key=covekit.API_KEY):
-        super().__init__("", env, state, args)
+    def __init__(self, docker, sections=None, env=None, state=None, args=(), key=covekit.API_KEY, prefix=()):
+        super().__init__("", env, state, args, prefix)
         self.docker, self.engine = docker, getattr(docker, "engine", None)
         self.env.setdefault("DOCKER_HOST", docker.host)
         self.env.setdefault("HOME", str(self.dir))

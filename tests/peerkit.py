@@ -25,12 +25,12 @@ def install():
 class PeerServer(dockerkit.DockerDaemon):
     driver = "peer"
 
-    def __init__(self, docker, sections=None, env=None, state=None):
+    def __init__(self, docker, sections=None, env=None, state=None, prefix=()):
         # its agent has no token, so that plain clients find their way in
         base = {"runtime": {"execd_image": docker.image("execd")}, "server": {"socket": None}, "native": {"state_dir": None, "run_dir": None}}
         for name, keys in (sections or {}).items():
             base.setdefault(name, {}).update(keys)
-        super().__init__(docker, base, env, state)
+        super().__init__(docker, base, env, state, prefix=prefix)
         self.sections.pop("native")
 
     def start(self, timeout=60):
@@ -38,7 +38,7 @@ class PeerServer(dockerkit.DockerDaemon):
         self.write_config()
         env = dict(os.environ, **self.env)
         with open(self.log, "ab") as log:
-            self.proc = subprocess.Popen([str(VENV / "bin/opensandbox-server"), "--config", str(self.config)], stdin=subprocess.DEVNULL,
+            self.proc = subprocess.Popen([*self.prefix, str(VENV / "bin/opensandbox-server"), "--config", str(self.config)], stdin=subprocess.DEVNULL,
                                          stdout=log, stderr=log, env=env, cwd=self.dir)
         deadline = time.monotonic() + timeout * covekit.SLOW
         while True:

@@ -42,7 +42,7 @@ class Request:
 
 class Rule:
     def __init__(self, method, path, times=None, skip=0, status=None, message=None, body=None, reply=None, edit=None, delay=0,
-                 drop=False, lose=False, truncate=False, raw=None, gate=None, match=None):
+                 drop=False, lose=False, truncate=False, raw=None, gate=None, match=None, target=None):
         self.method, self.path = method, re.compile(path)
         self.times, self.skip = times, skip  # answered so often (None: always), after so many passed by
         self.status, self.message, self.body, self.reply, self.edit = status, message, body, reply, edit
@@ -53,6 +53,7 @@ class Rule:
         self.raw = raw            # bytes sent instead of an HTTP answer
         self.gate = gate          # a threading.Event that is waited for first
         self.match = match        # further condition on the request
+        self.target = target      # changes the target before the engine gets it
         self.used = 0
 
     def takes(self, r):
@@ -75,6 +76,7 @@ class ScriptedEngine:
         self.host = f"unix://{self.socket}"
         self.requests, self.rules, self.lock = [], [], threading.Lock()
         self.open = set()
+        self.api_version = "1.41"  # what is told; lower: an engine of the past
 
     def image(self, kind):
         return self.real.image(kind)
@@ -155,6 +157,8 @@ class ScriptedEngine:
         with self.lock:
             self.requests.append(r)
             rule = next((x for x in self.rules if x.takes(r)), None)
+        if self.api_version != "1.41" and r.path in ("/_ping", "/version"):
+            return send(c, 200, b"OK" if r.path == "/_ping" else json.dumps({"ApiVersion": self.api_version, "MinAPIVersion": "1.12"}).encode(), self.api_version)
         if not rule:
             return self.relay(c, r)
         if rule.gate:
@@ -178,6 +182,8 @@ class ScriptedEngine:
         if rule.reply:
             status, body = rule.reply(r)
             return send(c, status, body if isinstance(body, bytes) else json.dumps(body).encode())
+        if rule.target:
+            r = Request(r.method, rule.target(r.target), r.headers, r.body)
         if rule.status is None:
             return self.relay(c, r)  # only the delay or the gate was wanted
         body = {"message": rule.message} if rule.message is not None else rule.body
@@ -229,14 +235,14 @@ def end_with(client, upstream):
         pass
 
 
-def head(status, length):
-    return f"HTTP/1.1 {status} {REASONS.get(status, 'X')}\r\nContent-Type: application/json\r\nApi-Version: 1.41\r\nContent-Length: {length}\r\n\r\n".encode()
+def head(status, length, api="1.41"):
+    return f"HTTP/1.1 {status} {REASONS.get(status, 'X')}\r\nContent-Type: application/json\r\nApi-Version: {api}\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
-def send(c, status, body):
+def send(c, status, body, api="1.41"):
     if status in (204, 304):
         body = b""
-    c.sendall(head(status, len(body)) + body)
+    c.sendall(head(status, len(body), api) + body)
     return True
 
 
