@@ -310,6 +310,7 @@ struct driver *fake_new(void) {
     if (!f)
         abort();
     f->d.ops = &ops;
+    f->images = json_object();
     f->d.rules = (struct driver_rules){.provider = "native", /* as the wire knows it */
                                        .disk_limit = true,
                                        .net_choice = true,
