@@ -263,7 +263,7 @@ static void unmount(struct ossfs *o, const char *path) {
 /* The program behind it has ended: nothing can be read there any more. */
 static bool is_dead(const char *path) {
     struct stat st;
-    return stat(path, &st) < 0 && (errno == ENOTCONN || errno == ESTALE);
+    return stat(path, &st) < 0 && (errno == ENOTCONN || errno == ECONNABORTED || errno == ESTALE);
 }
 
 static enum fault mount_it(struct ossfs *o, const char *path, const struct volume_request *v,
