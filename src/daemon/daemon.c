@@ -22,6 +22,7 @@
 #include "daemon/private.h"
 #include "daemon/setup.h"
 #include "daemon/store/snapdb.h"
+#include "daemon/telemetry/otlp.h"
 #include "net/h1_server.h"
 
 struct daemon {
@@ -40,6 +41,7 @@ struct daemon {
     struct images *images;
     struct api *api;
     struct h1_server *server;
+    struct otlp *otlp; /* NULL = metrics are not exported */
     char *socket_path;
     int state_lock;
     size_t removals; /* of a private daemon's end */
@@ -66,6 +68,8 @@ static void dispose(struct daemon *d) {
     d->driver = NULL;
     api_free(d->api);
     d->api = NULL;
+    otlp_free(d->otlp);
+    d->otlp = NULL;
     images_close(d->images);
     d->images = NULL;
     close_handle((uv_handle_t *)&d->term);
@@ -330,6 +334,8 @@ static int open_server(struct daemon *d, struct err *err) {
         .max_upgrades = (size_t)c->limit_concurrency,
     };
     d->has_key = config_has_key(c);
+    ao.metrics_public = c->metrics_public;
+    ao.trusted_proxies = (const char *const *)c->trusted_proxies.v;
     int r = api_new(&ao, &d->api);
     if (r < 0)
         return err_sys(err, r, "API");
@@ -362,6 +368,15 @@ static void announce(struct daemon *d) {
     }
 }
 
+static int start_export(struct daemon *d, struct err *err) {
+    const struct config *c = d->c;
+    struct otlp_opts o = {.loop = &d->loop,
+                          .endpoint = c->otel.endpoint,
+                          .service_name = c->otel.service_name,
+                          .interval_ms = (unsigned)c->otel.interval_ms};
+    return otlp_new(&o, &d->otlp, err);
+}
+
 static int start(struct daemon *d, struct err *err) {
     int r;
 
@@ -369,6 +384,8 @@ static int start(struct daemon *d, struct err *err) {
         return r;
     if ((r = setup_directories(d->c, err)) < 0 || (r = open_state(d, err)) < 0 ||
         (r = open_server(d, err)) < 0)
+        return r;
+    if (d->c->otel.enabled && !d->o->is_private && (r = start_export(d, err)) < 0)
         return r;
     announce(d);
     return 0;

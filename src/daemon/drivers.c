@@ -5,6 +5,8 @@
 
 #include "daemon/driver/docker/docker.h"
 #include "daemon/driver/native/native.h"
+#include "daemon/telemetry/telemetry.h"
+#include "docker/engine.h"
 
 static int native_settings(const struct config *c, struct native_config *n, struct err *err) {
     native_config_init(n);
@@ -87,6 +89,7 @@ static int docker_open(const struct config *c, struct driver **ret, struct err *
 
     docker_settings(c, &d);
 #ifdef HAVE_DOCKER_DRIVER
+    engine_on_call = telemetry_engine_call;
     return docker_driver_new(&d, ret, err);
 #else
     return err_set(err, -EOPNOTSUPP, "runtime.type: this build has no docker driver");

@@ -20,6 +20,10 @@
 #include "base/err.h"
 #include "base/json.h"
 
+/* Told of every call when its answer begins or it has failed (result < 0), for who counts them.
+ * From any thread; set before the first engine is made. NULL = nobody. */
+extern void (*engine_on_call)(const char *method, const char *path, int result, int64_t us);
+
 struct engine;
 struct engine_cancel; /* fires once; makes every call that was given it end with -ECANCELED */
 

@@ -9,12 +9,14 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/str.h"
 #include "docker/internal.h"
 
 #define PIECE ((size_t)32 << 10) /* of a streamed body */
 
 static _Thread_local int last_status;
+void (*engine_on_call)(const char *method, const char *path, int result, int64_t us);
 
 int engine_status(void) {
     return last_status;
@@ -326,7 +328,7 @@ static int run(struct exchange *x, const struct request *q, const struct buf *he
     }
 }
 
-int exchange_begin(struct exchange *x, struct engine *e, const struct request *q, struct err *err) {
+static int begin(struct exchange *x, struct engine *e, const struct request *q, struct err *err) {
     _cleanup_(head_done) struct buf head = BUF_INIT((size_t)2 << 20);
     unsigned version = 0;
     int r;
@@ -349,6 +351,15 @@ int exchange_begin(struct exchange *x, struct engine *e, const struct request *q
         r = status_error(x, err);
     if (r < 0)
         exchange_end(x);
+    return r;
+}
+
+int exchange_begin(struct exchange *x, struct engine *e, const struct request *q, struct err *err) {
+    int64_t since = clock_mono_us();
+    int r = begin(x, e, q, err);
+
+    if (engine_on_call)
+        engine_on_call(q->method, q->path, r, clock_mono_us() - since);
     return r;
 }
 

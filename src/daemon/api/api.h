@@ -25,6 +25,7 @@ struct api_opts {
     const char *const *trusted_proxies; /* whose X-Forwarded-* headers are believed, addresses and
                                            networks; NULL-terminated, borrowed; NULL = nobody's */
     size_t max_body;                    /* control bodies; 0 = 1 MiB */
+    bool metrics_public;                /* GET /metrics needs no key */
     size_t max_upgrades; /* upgraded connections through the proxy at a time; 0 = no limit */
 };
 

@@ -29,6 +29,7 @@ struct xch {
     struct h1_req *req; /* NULL once it is over */
     char request_id[REQUEST_ID_MAX + 1];
     char key_name[AUTH_NAME_MAX + 1]; /* of the API key that was sent; "" = none was needed */
+    const char *route;                /* the pattern that fits; NULL = none */
     bool is_v1;                       /* asked under /v1 */
     bool is_local;                    /* came over the Unix socket */
     bool is_operator;                 /* and from uid 0 */

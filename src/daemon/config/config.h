@@ -20,6 +20,7 @@ struct config {
     char *api_key;    /* NULL or blank = none; secret */
     json_t *api_keys; /* name -> key, beside api_key; NULL = none; secret */
     bool metrics_public;
+    struct strv trusted_proxies;
     char *eip;
     int64_t max_sandbox_timeout_s; /* 0 = no ceiling */
     int64_t max_body_bytes;

@@ -37,6 +37,7 @@ const struct config_key config_keys[] = {
     {"server.api_key", KEY_TEXT, NULL, 0, 0, KEY_SECRET, F(api_key), NULL, "Key that clients send as OPEN-SANDBOX-API-KEY on the TCP side. Empty: none. OPENSANDBOX_SERVER_API_KEY replaces it. Reloaded by SIGHUP."},
     {"server.eip", KEY_TEXT, NULL, 0, 0, 0, F(eip), NULL, "Public host (and port) put into endpoint addresses instead of the server's own."},
     {"server.api_keys", KEY_MAP, NULL, 0, 0, KEY_SECRET, F(api_keys), NULL, "More API keys by name: NAME = \"key\". The name of the key that was used is in the request log. Reloaded by SIGHUP."},
+    {"server.trusted_proxies", KEY_LIST, "[]", 0, 0, 0, F(trusted_proxies), NULL, "Addresses and networks (10.0.0.1, 10.0.0.0/8, fd00::/8) of proxies in front of the daemon whose X-Forwarded-* headers are believed."},
     {"server.metrics_public", KEY_BOOL, "false", 0, 0, 0, F(metrics_public), NULL, "GET /metrics needs no API key."},
     {"server.socket", KEY_TEXT, NULL, 0, 0, 0, F(socket_path), NULL, "Unix socket; default: api.sock in server.run_dir. Its permissions are its authentication."},
     {"server.socket_mode", KEY_INT, "0o660", 0, 511, 0, F(socket_mode), NULL, "Permissions of the Unix socket."},

@@ -131,6 +131,27 @@ static int check_keys(const struct reading *r) {
     return 0;
 }
 
+static bool is_network(const char *entry) {
+    const char *slash = strchr(entry, '/');
+    _cleanup_free_ char *address = str_ndup(entry, slash ? (size_t)(slash - entry) : strlen(entry));
+    unsigned char bytes[16];
+    uint64_t bits = 0;
+
+    if (!address)
+        return false;
+    bool is_4 = inet_pton(AF_INET, address, bytes) == 1;
+    if (!is_4 && inet_pton(AF_INET6, address, bytes) != 1)
+        return false;
+    return !slash || (str_to_u64(slash + 1, &bits) == 0 && bits <= (is_4 ? 32 : 128));
+}
+
+static int check_trusted(const struct reading *r) {
+    for (size_t i = 0; i < r->c->trusted_proxies.n; i++)
+        if (!is_network(r->c->trusted_proxies.v[i]))
+            return config_complain(r, "server.trusted_proxies", "addresses or networks in digits");
+    return 0;
+}
+
 /* ---- [docker] ---- */
 
 static int check_docker(const struct reading *r) {
@@ -269,8 +290,9 @@ static int check_log(const struct reading *r) {
 
 int config_check_rules(const struct reading *r) {
     static int (*const rules[])(const struct reading *) = {
-        check_log,    check_runtime, check_ingress, check_secure_runtime, check_keys,
-        check_docker, check_egress,  check_store,   check_renewal,        check_export,
+        check_log,   check_runtime, check_ingress, check_secure_runtime,
+        check_keys,  check_trusted, check_docker,  check_egress,
+        check_store, check_renewal, check_export,
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {

@@ -205,6 +205,20 @@ TEST(several_keys_with_names) {
     done();
 }
 
+TEST(trusted_proxies) {
+    static const struct refusal all[] = {
+        {"[server]\ntrusted_proxies = [\"s3cret\"]\n",
+         "f.toml:2: server.trusted_proxies: expected"},
+        {"[server]\ntrusted_proxies = [\"10.0.0.0/33\"]\n", "server.trusted_proxies: expected"},
+        {"[server]\ntrusted_proxies = [\"::/129\"]\n", "server.trusted_proxies: expected"},
+        {"[server]\ntrusted_proxies = \"10.0.0.1\"\n", "expected a list of texts"},
+    };
+    refused(all, ARRAY_SIZE(all));
+    ASSERT_OK(parse("[server]\ntrusted_proxies = [\"10.0.0.1\", \"10.0.0.0/8\", \"fd00::/8\"]\n"));
+    ASSERT_INT(c.trusted_proxies.n, 3);
+    done();
+}
+
 TEST(renewal_and_export) {
     static const struct refusal all[] = {
         {"[renew_intent]\nredis.enabled = true\n", "renew_intent.redis.dsn: expected set"},

@@ -6,11 +6,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/id.h"
 #include "base/log.h"
 #include "daemon/sandbox/check.h"
 #include "daemon/sandbox/create_priv.h"
 #include "daemon/sandbox/snapshots.h"
+#include "daemon/telemetry/telemetry.h"
 
 #define ECHO_PREFIX "opensandbox.extensions."
 
@@ -57,6 +59,15 @@ static void forget_credentials(struct sandbox_spec *spec) {
     free_secret(TAKE_PTR(spec->registry_password));
 }
 
+/* Refusals are no creates: nothing was begun. */
+static void count(const struct create_op *c) {
+    if (!c->sb->spec.id[0])
+        return;
+    telemetry_create(c->fault == FAULT_NONE, clock_mono_us() - c->begun_us);
+    for (size_t i = 0; c->fault == FAULT_NONE && i < c->steps.n; i++)
+        telemetry_create_step(c->steps.t[i].name, c->steps.t[i].us);
+}
+
 static void answer(struct create_op *c) {
     struct service *s = c->svc;
 
@@ -68,6 +79,7 @@ static void answer(struct create_op *c) {
                 "out of memory"); /* acknowledged to nobody; the next start adopts it */
         c->fault = FAULT_CREATE;
     }
+    count(c);
     if (c->fault) {
         if (c->sb->spec.id[0]) /* a refusal is the client's affair */
             log_warn("create failed", LOG_STR("sandbox", c->sb->spec.id), LOG_ERR(&c->err));
@@ -210,6 +222,7 @@ static struct create_op *new_create(struct service *s, create_cb cb, void *ud) {
     }
     list_init(&c->sb->ops);
     list_init(&c->sb->by_age);
+    c->begun_us = clock_mono_us();
     c->svc = s;
     c->cb = cb;
     c->ud = ud;

@@ -7,6 +7,7 @@
 #include "daemon/sandbox/internal.h"
 
 struct create_op {
+    int64_t begun_us; /* monotonic */
     struct job job;
     struct service *svc;
     struct create_request rq;

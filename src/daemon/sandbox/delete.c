@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "daemon/sandbox/internal.h"
 #include "daemon/sandbox/volumes.h"
+#include "daemon/telemetry/telemetry.h"
 
 #define RETRY_US ((int64_t)30 * 1000000)
 
@@ -111,11 +112,14 @@ static void end(struct op *o) {
         sb->lost = false;
         go_on_living(o, false);
     } else if (o->fault == FAULT_DELETE) {
+        telemetry_op(d->by_us ? TELEMETRY_EXPIRE : TELEMETRY_DELETE, false);
         log_error("removal failed", LOG_STR("sandbox", sb->spec.id), LOG_ERR(&o->err));
         go_on_living(o, d->by_us);
     } else if (sb->removing && !sb->gone) {
         sb->gone = true;
         table_remove(o->svc, sb);
+        if (!sb->lost)
+            telemetry_op(d->by_us ? TELEMETRY_EXPIRE : TELEMETRY_DELETE, true);
         log_info(!d->by_us  ? "sandbox deleted"
                  : sb->lost ? "sandbox was removed by another hand"
                             : "sandbox expired",

@@ -7,6 +7,7 @@
 
 #include "daemon/sandbox/check.h"
 #include "daemon/sandbox/internal.h"
+#include "daemon/telemetry/telemetry.h"
 
 struct patch_op {
     struct op op;
@@ -64,6 +65,7 @@ static void end(struct op *o) {
         o->sb->metadata = TAKE_PTR(p->result);
         sandbox_touch(o->sb);
     }
+    telemetry_op(TELEMETRY_PATCH, o->fault == FAULT_NONE);
     o->cb(o->fault, &o->err, o->fault ? NULL : o->sb, o->ud);
     json_decref(p->patch);
     json_decref(p->result);

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "daemon/sandbox/internal.h"
+#include "daemon/telemetry/telemetry.h"
 
 struct pause_op {
     struct op op;
@@ -55,6 +56,7 @@ static void end(struct op *o) {
         sb->changed_us = p->at_us;
         sandbox_touch(sb);
     }
+    telemetry_op(p->resume ? TELEMETRY_RESUME : TELEMETRY_PAUSE, o->fault == FAULT_NONE);
     o->cb(o->fault, &o->err, o->fault ? NULL : sb, o->ud);
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "daemon/sandbox/internal.h"
+#include "daemon/telemetry/telemetry.h"
 
 struct renew_op {
     struct op op;
@@ -63,6 +64,7 @@ static void end(struct op *o) {
         expiry_schedule(o->svc, o->sb);
         sandbox_touch(o->sb);
     }
+    telemetry_op(TELEMETRY_RENEW, o->fault == FAULT_NONE);
     o->cb(o->fault, &o->err, o->fault ? NULL : o->sb, o->ud);
 }
 

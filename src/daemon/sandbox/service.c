@@ -97,6 +97,16 @@ size_t service_pending(const struct service *s) {
     return s->n_pending;
 }
 
+void service_load(struct service *s, struct service_load *ret) {
+    struct work_load w;
+
+    work_load(s->pool, &w);
+    *ret = (struct service_load){
+        .workers = w.threads, .workers_idle = w.idle, .workers_max = w.max, .waiting = w.waiting};
+    list_foreach (it, &s->by_age)
+        ret->by_state[sandbox_state_of(list_entry(it, struct sandbox, by_age))]++;
+}
+
 const char *service_driver_name(const struct service *s) {
     return s->o.driver->ops->name;
 }

@@ -168,6 +168,12 @@ void service_refuse(struct service *s);
  * service. */
 void service_when_idle(struct service *s, void (*cb)(void *ud), void *ud);
 size_t service_pending(const struct service *s); /* operations that run or wait */
+struct service_load {
+    size_t by_state[SB_UNKNOWN + 1]; /* sandboxes, as clients are shown them */
+    unsigned workers, workers_idle, workers_max;
+    size_t waiting; /* operations without a worker */
+};
+void service_load(struct service *s, struct service_load *ret);
 const char *service_driver_name(const struct service *s);
 json_t *service_capabilities(struct service *s); /* the driver's; new reference */
 /* Layers of the image store that sandboxes stand on, appended. Any thread. */

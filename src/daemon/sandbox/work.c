@@ -162,6 +162,12 @@ void work_post(struct work_pool *p, struct job *j) {
     pthread_mutex_unlock(&p->lock);
 }
 
+void work_load(struct work_pool *p, struct work_load *ret) {
+    pthread_mutex_lock(&p->lock);
+    *ret = (struct work_load){p->threads, p->idle, p->max, p->n_todo};
+    pthread_mutex_unlock(&p->lock);
+}
+
 size_t work_pending(const struct work_pool *p) {
     struct work_pool *m = (struct work_pool *)p;
     pthread_mutex_lock(&m->lock);

@@ -22,6 +22,11 @@ struct job { /* embedded by the caller; stays valid until done was called */
 int work_pool_new(uv_loop_t *loop, unsigned max_threads, struct work_pool **ret);
 void work_submit(struct work_pool *p, struct job *j); /* loop thread */
 void work_post(struct work_pool *p, struct job *j);   /* any thread; only `done` is called */
+struct work_load {
+    unsigned threads, idle, max;
+    size_t waiting; /* submitted, no thread has taken them yet */
+};
+void work_load(struct work_pool *p, struct work_load *ret);
 size_t work_pending(const struct work_pool *p); /* submitted or posted, not done; loop thread */
 /*
  * Ends in two steps, on the loop thread. drain: runs what was submitted to its end, `done`

@@ -5,6 +5,7 @@
 
 #include "daemon/api/opensandbox/dialect.h"
 #include "daemon/api/schema.h"
+#include "daemon/telemetry/telemetry.h"
 
 #define COMPATIBLE_WITH "1.1.1"
 
@@ -47,23 +48,32 @@ static const struct schema metrics_event = {
         {0},
     }};
 
-/* Checks the body; true: valid. */
-static bool is_valid(struct xch *x, const struct schema *s, const char *data, size_t len) {
+/* Checks the body; NULL: it was answered. */
+static json_t *check_body(struct xch *x, const struct schema *s, const char *data, size_t len) {
     json_t *detail = json_array();
     json_t *in = schema_check_body(s, data, len, detail);
 
-    if (!in) {
+    if (in)
+        json_decref(detail);
+    else
         xch_violations(x, detail);
-        return false;
-    }
+    return in;
+}
+
+static bool is_valid(struct xch *x, const struct schema *s, const char *data, size_t len) {
+    json_t *in = check_body(x, s, data, len);
     json_decref(in);
-    json_decref(detail);
-    return true;
+    return in != NULL;
 }
 
 static void metrics_body(struct xch *x, const char *data, size_t len) {
-    if (is_valid(x, &metrics_event, data, len))
-        xch_empty(x, 204);
+    _cleanup_json_ json_t *in = check_body(x, &metrics_event, data, len);
+
+    if (!in)
+        return;
+    telemetry_sdk_create(h1_req_header(x->req, "User-Agent"), json_bool(in, "success", false),
+                         json_int(in, "createDurationMs", 0));
+    xch_empty(x, 204);
 }
 
 void op_metrics_event(struct call *c) {

@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "daemon/api/auth.h"
 #include "daemon/api/cove/images.h"
+#include "daemon/api/cove/metrics.h"
 #include "daemon/api/opensandbox/dialect.h"
+#include "daemon/telemetry/telemetry.h"
 
 #define UPSTREAM_IDLE_MAX 32
 #define UPSTREAM_IDLE_MS 30000
@@ -58,6 +60,10 @@ static void at_images_remove(struct h1_req *r, const struct route_match *m, void
     cove_images_remove(ud, m->params[0]);
 }
 
+static void at_metrics(struct h1_req *r, const struct route_match *m, void *ud) {
+    cove_metrics(ud);
+}
+
 /* Served bare and under /v1. */
 static const struct route both_routes[] = {
     {"POST", "/sandboxes", at_op_create},
@@ -97,6 +103,7 @@ static const struct route both_routes[] = {
 static const struct route bare_routes[] = {
     {"GET", "/health", at_op_health},
     {"GET", "/version", at_op_version},
+    {"GET", "/metrics", at_metrics},
     {NULL},
 };
 static const struct route v1_routes[] = {
@@ -208,7 +215,8 @@ static void answer_preflight(struct xch *x) {
 static bool may_ask(struct xch *x) {
     const char *name;
 
-    if (x->is_local || auth_is_exempt(h1_req_path(x->req)))
+    if (x->is_local || auth_is_exempt(h1_req_path(x->req)) ||
+        (x->api->o.metrics_public && strcmp(h1_req_path(x->req), "/metrics") == 0))
         return true;
     switch (auth_check(x->api->keys, h1_req_header(x->req, "OPEN-SANDBOX-API-KEY"), &name)) {
     case AUTH_OK:
@@ -271,6 +279,7 @@ static void dispatch(struct xch *x) {
         path += 3;
     switch (find(x, path, &route, &m, &allow)) {
     case ROUTE_OK:
+        x->route = route->pattern;
         route->handler(x->req, &m, x);
         route_match_done(&m);
         return;
@@ -307,6 +316,8 @@ void api_on_done(const struct h1_req *r, int status, uint64_t body_bytes_out, in
     char peer[64];
     int port;
 
+    telemetry_request(h1_req_method(r), x && x->is_v1 ? "/v1" : "", x ? x->route : NULL, status,
+                      duration_us, body_bytes_out);
     if (!log_is_on(LOG_INFO))
         return;
     h1_req_peer(r, peer, sizeof peer, &port);
