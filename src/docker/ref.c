@@ -33,7 +33,7 @@ int engine_ref_split(const char *ref, char **ret_repo, char **ret_tag) {
     repo = str_ndup(ref, repo_len);
     if (!tag || !repo)
         return -ENOMEM;
-    if (!*repo || !*tag)
+    if (!*repo || !*tag || *repo == '/' || str_ends(repo, "/"))
         return -EINVAL;
     *ret_repo = TAKE_PTR(repo);
     *ret_tag = TAKE_PTR(tag);

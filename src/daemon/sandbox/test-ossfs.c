@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -493,6 +494,8 @@ TEST(a_dead_mount_is_replaced) {
     ASSERT_INT(oss_is_mounted(a), 1);
     ossfs_release(oss, a);
     ASSERT_INT(oss_is_mounted(a), 0);
+    while (waitpid(-1, NULL, 0) > 0) /* the file systems' processes end with their mounts */
+        ;
     tear_down();
 }
 
