@@ -379,6 +379,8 @@ static int reserve(struct create *c, struct err *err) {
     if (!b)
         return err_set(err, -ENOMEM, "out of memory");
     b->net = c->spec->net;
+    if (box_note_volumes(n, b, c->spec) < 0)
+        return err_set(err, -ENOMEM, "out of memory");
     pthread_mutex_lock(&n->lock);
     int r = native_find(n, id) ? -EALREADY : map_set(n->boxes, id, b, NULL);
     pthread_mutex_unlock(&n->lock);

@@ -49,6 +49,7 @@ struct box *box_free(struct box *b) {
     fd_close(b->netns_fd);
     fd_close(b->pidfd);
     strv_done(&b->layers);
+    strv_done(&b->volumes);
     free(b);
     return NULL;
 }
@@ -164,8 +165,8 @@ static int op_address(struct driver *d, const char *id, uint16_t port, struct ta
     pthread_mutex_lock(&n->lock);
     struct box *b = find_visible(n, id);
     if (b && b->netns_fd > 0) {
-        *ret = (struct target){
-            .addr = {.host = "127.0.0.1", .port = port, .netns_fd = b->netns_fd}};
+        *ret =
+            (struct target){.addr = {.host = "127.0.0.1", .port = port, .netns_fd = b->netns_fd}};
         r = 0;
     }
     pthread_mutex_unlock(&n->lock);
@@ -216,10 +217,10 @@ static json_t *op_capabilities(struct driver *d) {
         json_array_append_new(limits, json_string("memory"));
     if (cgroups_has(n->cgroups, CG_PIDS))
         json_array_append_new(limits, json_string("pids"));
-    return json_pack("{s:s, s:[s, s], s:o, s:b, s:b, s:b, s:b, s:s, s:b, s:s}", "driver", "native",
-                     "net", "none", "nat", "limits", limits, "pause", true, "mounts", true,
-                     "snapshot", false, "pull", false, "cgroups", cgroups_layout(n->cgroups),
-                     "userns", n->config.userns, "profile",
+    return json_pack("{s:s, s:[s, s], s:o, s:b, s:b, s:b, s:b, s:b, s:s, s:b, s:s}", "driver",
+                     "native", "net", "none", "nat", "limits", limits, "pause", true, "mounts",
+                     true, "namedVolumes", true, "snapshot", false, "pull", false, "cgroups",
+                     cgroups_layout(n->cgroups), "userns", n->config.userns, "profile",
                      security_profile_name(n->config.profile));
 }
 
@@ -248,6 +249,8 @@ static void op_free(struct driver *d) {
     fd_close(n->agent_fd);
     fd_close(n->runtime_fd);
     fd_close(n->sandboxes_fd);
+    fd_close(n->volumes_fd);
+    free(n->volumes_dir);
     fd_close(n->state_lock);
     strv_done(&n->dns);
     free(n->state_dir);
@@ -277,6 +280,8 @@ const struct driver_ops native_ops = {
     .logs = op_logs,
     .capabilities = op_capabilities,
     .ensure_image = native_ensure_image,
+    .volume_open = native_volume_open,
+    .volume_remove = native_volume_remove,
     .recover = native_recover,
     .free = op_free,
 };

@@ -35,7 +35,8 @@ struct box {
     uint64_t start_ticks; /* field 22 of /proc/<pid>/stat: tells a reused pid from the real one */
     int exit_code;
     int64_t started_us, finished_us;
-    struct strv layers; /* directory names in the store that the root file system stands on */
+    struct strv volumes; /* names of our volumes it has mounted */
+    struct strv layers;  /* directory names in the store that the root file system stands on */
 };
 
 struct parked; /* park.c */
@@ -51,10 +52,12 @@ struct native {
     struct strv dns;
     char instance[9];
     char boot_id[40];
-    int state_lock;   /* flock of the state directory */
-    int sandboxes_fd; /* <state_dir>/sandboxes */
-    int runtime_fd;   /* <run_dir>/<instance>/rt */
-    int agent_fd;     /* O_PATH of cove-execd */
+    int state_lock;    /* flock of the state directory */
+    int sandboxes_fd;  /* <state_dir>/sandboxes */
+    int volumes_fd;    /* <state_dir>/volumes */
+    char *volumes_dir; /* its real path */
+    int runtime_fd;    /* <run_dir>/<instance>/rt */
+    int agent_fd;      /* O_PATH of cove-execd */
     char *runtime_root;
     char *mount_point;    /* empty directory: a launcher child mounts the root there, in its own
                              namespace */
@@ -141,7 +144,17 @@ void netns_retire(struct native *n, int fd);
 int trash_new(struct native *n, struct trash **ret);
 struct trash *trash_free(struct trash *t); /* waits for the deletion under way; returns NULL */
 void trash_put(struct trash *t, const char *key);
+void trash_put_from(struct trash *t, int dir_fd, const char *name); /* not of a sandbox */
 void trash_close_later(struct trash *t, int fd);
+
+/* volume.c */
+int native_volumes_open(struct native *n, struct err *err);
+int native_volume_open(struct driver *d, const char *name, const char *create_for,
+                       struct volume_info *ret, struct err *err);
+int native_volume_remove(struct driver *d, const char *name, const char *created_for,
+                         struct err *err);
+/* Which volumes the sandbox has; before it is in the table. */
+int box_note_volumes(struct native *n, struct box *b, const struct sandbox_spec *spec);
 
 /* watch.c */
 int watch_new(struct native *n, struct watch **ret);

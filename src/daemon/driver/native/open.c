@@ -201,6 +201,8 @@ static int open_parts(struct native *n, struct err *err) {
         r = open_programs(n, err);
     if (r == 0 && trash_new(n, &n->trash) < 0)
         r = err_set(err, -EIO, "starting the thread that deletes files");
+    if (r == 0)
+        r = native_volumes_open(n, err);
     if (r == 0 && watch_new(n, &n->watch) < 0)
         r = err_set(err, -EIO, "starting the thread that watches sandboxes");
     if (r == 0 && netns_pool_new(n->config.netns_pool, &n->netns_pool) < 0)
@@ -250,13 +252,14 @@ int native_driver_new(const struct native_config *config, const struct driver_ev
         return err_set(err, -ENOMEM, "out of memory");
     n->driver.ops = &native_ops;
     n->driver.rules = (struct driver_rules){.provider = "native",
+                                            .named_volumes = true,
                                             .disk_limit = true, /* asked of the file system */
                                             .net_choice = true,
                                             .cwd_choice = true,
                                             .no_entrypoint = true};
     if (events)
         n->driver.events = *events;
-    n->state_lock = n->sandboxes_fd = n->runtime_fd = n->agent_fd = -1;
+    n->state_lock = n->volumes_fd = n->sandboxes_fd = n->runtime_fd = n->agent_fd = -1;
     pthread_mutex_init(&n->lock, NULL);
     pthread_mutex_init(&n->nat_lock, NULL);
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);

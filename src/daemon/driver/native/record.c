@@ -17,28 +17,40 @@
 static const char *const state_names[] = {"creating", "running", "exited", "removing"};
 
 int box_record_write(struct native *n, const struct box *b) {
-    _cleanup_json_ json_t *layers = json_array(), *j = NULL;
+    _cleanup_json_ json_t *layers = json_array(), *volumes = json_array(), *j = NULL;
     _cleanup_buf_ struct buf text = BUF_INIT(RECORD_MAX);
     char path[SANDBOX_ID_MAX + 32];
 
     for (size_t i = 0; i < b->layers.n; i++)
         json_array_append_new(layers, json_string(b->layers.v[i]));
-    j = json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:O}", "version", 1, "id", b->id,
-                  "state", state_names[b->state], "slot", b->has_slot ? (int)b->slot : -1, "net",
-                  b->net == NET_NAT ? "nat" : "none", "boot_id", n->boot_id, "pid", (int)b->pid,
-                  "start_ticks", (json_int_t)b->start_ticks, "started_us",
-                  (json_int_t)b->started_us, "layers", layers);
+    for (size_t i = 0; i < b->volumes.n; i++)
+        json_array_append_new(volumes, json_string(b->volumes.v[i]));
+    j = json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:O, s:O}", "version", 1, "id",
+                  b->id, "state", state_names[b->state], "slot", b->has_slot ? (int)b->slot : -1,
+                  "net", b->net == NET_NAT ? "nat" : "none", "boot_id", n->boot_id, "pid",
+                  (int)b->pid, "start_ticks", (json_int_t)b->start_ticks, "started_us",
+                  (json_int_t)b->started_us, "layers", layers, "volumes", volumes);
     if (!j || buf_json(&text, j) < 0)
         return -ENOMEM;
     snprintf(path, sizeof path, "%s/record.json", b->key);
     return path_write_file_at(n->sandboxes_fd, path, text.data, text.len, 0600, false);
 }
 
+static int read_list(const json_t *list, struct strv *ret) {
+    const json_t *v;
+    size_t i;
+
+    json_array_foreach(list, i, v) {
+        if (json_is_string(v) && strv_add(ret, json_string_value(v)) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 int box_record_read(struct native *n, const char *key, struct box **ret, bool *ret_same_boot) {
     _cleanup_free_ char *text = NULL;
     _cleanup_json_ json_t *j = NULL;
     char path[SANDBOX_ID_MAX + 32];
-    json_t *layers, *l;
     size_t len, i;
     int r;
 
@@ -62,10 +74,9 @@ int box_record_read(struct native *n, const char *key, struct box **ret, bool *r
     b->pid = (pid_t)json_int(j, "pid", 0);
     b->start_ticks = (uint64_t)json_int(j, "start_ticks", 0);
     b->started_us = json_int(j, "started_us", 0);
-    layers = json_object_get(j, "layers");
-    json_array_foreach(layers, i,
-                       l) if (json_is_string(l) &&
-                              strv_add(&b->layers, json_string_value(l)) < 0) return -ENOMEM;
+    if (read_list(json_object_get(j, "layers"), &b->layers) < 0 ||
+        read_list(json_object_get(j, "volumes"), &b->volumes) < 0)
+        return -ENOMEM;
     *ret_same_boot = str_eq(json_str(j, "boot_id"), n->boot_id);
     *ret = TAKE_PTR(b);
     return 0;

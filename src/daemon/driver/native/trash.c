@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -140,12 +141,16 @@ struct trash *trash_free(struct trash *t) {
 }
 
 void trash_put(struct trash *t, const char *key) {
-    char name[SANDBOX_ID_MAX + 40], rnd[33];
+    trash_put_from(t, t->n->sandboxes_fd, key);
+}
+
+void trash_put_from(struct trash *t, int dir_fd, const char *key) {
+    char name[NAME_MAX + 1], rnd[33];
 
     id_hex32(rnd);
-    snprintf(name, sizeof name, "%s.%.8s", key, rnd);
-    if (renameat(t->n->sandboxes_fd, key, t->dir, name) < 0 && errno != ENOENT)
-        log_warn("files of a removed sandbox are left", LOG_STR("name", key),
+    snprintf(name, sizeof name, "%.200s.%.8s", key, rnd);
+    if (renameat(dir_fd, key, t->dir, name) < 0 && errno != ENOENT)
+        log_warn("files of something that was removed are left", LOG_STR("name", key),
                  LOG_STR("error", strerror(errno)));
     pthread_mutex_lock(&t->lock);
     t->work = true;
