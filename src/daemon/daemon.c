@@ -249,7 +249,15 @@ static int open_images(struct daemon *d, struct err *err) {
 
 static int open_snapshots(struct daemon *d, struct err *err) {
     if (str_ieq(d->c->store.type, "postgresql"))
-        return err_set(err, -EOPNOTSUPP, "store.type: this build has no PostgreSQL store");
+        return snapdb_open_pg(
+            &(struct snapdb_pg_opts){
+                .dsn = d->c->store.pg_dsn,
+                .min_pool = (unsigned)d->c->store.pg_min_pool,
+                .max_pool = (unsigned)d->c->store.pg_max_pool,
+                .connect_timeout_s = (unsigned)d->c->store.pg_connect_timeout_s,
+                .pool_timeout_s = d->c->store.pg_pool_timeout_s,
+            },
+            &d->snapshots, err);
     return snapdb_open_file(d->c->store.path, &d->snapshots, err);
 }
 

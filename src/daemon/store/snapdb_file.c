@@ -17,6 +17,7 @@
 #include "daemon/store/snapdb_priv.h"
 
 #define BUSY_TIMEOUT_MS 5000
+#define OLD_COLUMNS "id,source_sandbox_id,NULL,name,description,restore_config,state,reason,message"
 #define TIMES ",last_transition_at,created_at,updated_at"
 
 enum stmt { ST_INSERT, ST_GET, ST_CHANGE, ST_REMOVE, ST_EXISTS, N_STMT };
@@ -400,6 +401,47 @@ static int make_file(const char *path, struct err *err) {
         return err_sys(err, -errno, "store.path: %s", path);
     fd_close(fd);
     return 0;
+}
+
+static int each(struct file_db *f, int (*cb)(const struct snap_row *row, void *ud), void *ud,
+                struct err *err) {
+    struct layout l;
+    sqlite3_stmt *q = NULL;
+    struct snap_row row;
+    int rc, r = read_layout(f, &l, err);
+
+    if (r < 0 || !l.has_table)
+        return r;
+    const char *text = l.has_space ? "SELECT " SNAP_COLUMNS TIMES " FROM snapshots"
+                                   : "SELECT " OLD_COLUMNS TIMES " FROM snapshots";
+    if (sqlite3_prepare_v2(f->db, text, -1, &q, NULL) != SQLITE_OK)
+        return db_error(f, err, "preparing");
+    while (r >= 0 && (rc = sqlite3_step(q)) != SQLITE_DONE) {
+        if (rc != SQLITE_ROW) {
+            r = db_error(f, err, "reading");
+        } else if ((r = read_row(q, &row, err)) == 0) {
+            r = cb(&row, ud);
+            snap_row_done(&row);
+        }
+    }
+    sqlite3_finalize(q);
+    return r < 0 ? r : 0;
+}
+
+int snapdb_file_each(const char *path, int (*cb)(const struct snap_row *row, void *ud), void *ud,
+                     struct err *err) {
+    _cleanup_free_ char *file = snapdb_expand(path);
+    struct file_db f = {0};
+
+    if (!file)
+        return err_set(err, -ENOMEM, "out of memory");
+    int rc = sqlite3_open_v2(file, &f.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
+    if (rc == SQLITE_OK)
+        sqlite3_busy_timeout(f.db, BUSY_TIMEOUT_MS);
+    int r = rc == SQLITE_OK ? each(&f, cb, ud, err)
+                            : err_set(err, -ENOENT, "%s: %s", file, sqlite3_errstr(rc));
+    sqlite3_close(f.db);
+    return r;
 }
 
 int snapdb_open_file(const char *path, struct snapdb **ret, struct err *err) {

@@ -17,6 +17,10 @@ struct snapdb { /* first member of each implementation's own */
     const struct snapdb_ops *ops;
 };
 
+/* All rows of a file, which is only read, whatever form its table has (none: no rows). A negative
+ * return of cb stops and is returned. */
+int snapdb_file_each(const char *path, int (*cb)(const struct snap_row *row, void *ud), void *ud,
+                     struct err *err);
 /* "~" and "~/…" are the home directory; malloc'd. */
 char *snapdb_expand(const char *path);
 
