@@ -362,6 +362,15 @@ void h1_conn_break(struct h1_conn *c) {
 void h1_conn_fault(struct h1_conn *c, int status, const char *text) {
     struct h1_req *r = c->req;
 
+    if (!r->started && r->ops.on_fault) {
+        c->close_after = true;
+        r->ops.on_fault(r, status, text, r->ud);
+        if (r->ended) {
+            r->body_done = true; /* nobody reads the rest */
+            h1_conn_kick(c);
+            return;
+        }
+    }
     if (!r->started) {
         r->started = true;
         r->status = status;
@@ -380,6 +389,12 @@ void h1_conn_cut(struct h1_conn *c) {
 
 void h1_conn_refuse(struct h1_conn *c, int status, const char *text) {
     h1_write_fault(c, status, text);
+    c->ending = H1_END_LINGER;
+    conn_free(c);
+}
+
+void h1_conn_turn_away(struct h1_conn *c, const char *text) {
+    h1_write_text(c, 503, "text/plain; charset=utf-8", text, strlen(text));
     c->ending = H1_END_LINGER;
     conn_free(c);
 }

@@ -137,6 +137,8 @@ int h1_conn_new(struct h1_server *s, int fd, struct h1_conn **ret); /* owns fd, 
 void h1_conn_cut(struct h1_conn *c);
 /* Answers with an error and closes; for a connection without a request in flight. Frees it. */
 void h1_conn_refuse(struct h1_conn *c, int status, const char *text);
+/* The same as plain text, 503: for one connection too many. */
+void h1_conn_turn_away(struct h1_conn *c, const char *text);
 void h1_conn_close_if_idle(struct h1_conn *c);
 void h1_conn_run(
     struct h1_conn *c); /* does everything that can be done now; may free the connection */
@@ -164,6 +166,7 @@ bool h1_body_tell_end(struct h1_req *r);
 void h1_flush_head(struct h1_req *r);
 /* Writes a complete error response. */
 void h1_write_fault(struct h1_conn *c, int status, const char *text);
+void h1_write_text(struct h1_conn *c, int status, const char *type, const char *body, size_t len);
 
 /* ---- the server ---- */
 struct h1_server {

@@ -354,29 +354,35 @@ struct sock *h1_upgrade(struct h1_req *r, int status, const struct h1_header *he
     return h1_conn_detach(r->conn);
 }
 
-void h1_write_fault(struct h1_conn *c, int status, const char *text) {
-    _cleanup_buf_ struct buf body = BUF_INIT(4096);
+void h1_write_text(struct h1_conn *c, int status, const char *type, const char *body, size_t len) {
     struct buf *b = &c->server->scratch;
     uv_buf_t pieces[2];
+
+    buf_clear(b);
+    put_status_line(b, status);
+    buf_str(b, h1_server_date(c->server));
+    put_header(b, "Content-Type", type);
+    if (c->server->extra_len)
+        buf_append(b, c->server->extra, c->server->extra_len);
+    buf_str(b, "Content-Length: ");
+    put_number(b, len);
+    buf_str(b, "\r\nConnection: close\r\n\r\n");
+    if (!buf_ok(b))
+        return;
+    pieces[0] = (uv_buf_t){.base = b->data, .len = b->len};
+    pieces[1] = (uv_buf_t){.base = (char *)body, .len = len};
+    (void)sock_writev(c->sock, pieces, 2);
+}
+
+void h1_write_fault(struct h1_conn *c, int status, const char *text) {
+    _cleanup_buf_ struct buf body = BUF_INIT(4096);
 
     buf_str(&body, status == 503 ? "{\"code\":\"GENERAL::UNAVAILABLE\",\"message\":"
                                  : "{\"code\":\"GENERAL::BAD_REQUEST\",\"message\":");
     buf_json_str(&body, text, strlen(text));
     buf_char(&body, '}');
-    buf_clear(b);
-    put_status_line(b, status);
-    buf_str(b, h1_server_date(c->server));
-    put_header(b, "Content-Type", "application/json");
-    if (c->server->extra_len)
-        buf_append(b, c->server->extra, c->server->extra_len);
-    buf_str(b, "Content-Length: ");
-    put_number(b, body.len);
-    buf_str(b, "\r\nConnection: close\r\n\r\n");
-    if (!buf_ok(b) || !buf_ok(&body))
-        return;
-    pieces[0] = (uv_buf_t){.base = b->data, .len = b->len};
-    pieces[1] = (uv_buf_t){.base = body.data, .len = body.len};
-    (void)sock_writev(c->sock, pieces, 2);
+    if (buf_ok(&body))
+        h1_write_text(c, status, "application/json", body.data, body.len);
 }
 
 /* ---- the rest of what handlers ask ---- */

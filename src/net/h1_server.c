@@ -165,7 +165,7 @@ static void serve(struct h1_server *s, int fd) {
     if (h1_conn_new(s, fd, &c) < 0)
         return;
     if (s->n_conns > s->opts.limits.max_connections)
-        h1_conn_refuse(c, 503, "more connections than max_connections");
+        h1_conn_turn_away(c, "Service Unavailable: more connections than max_connections\n");
 }
 
 static void on_accept_again(uv_timer_t *t) {

@@ -28,7 +28,7 @@ struct h1_limits {              /* 0 = the default in brackets */
     unsigned idle_timeout_ms;   /* keep-alive connection without a request [600000] */
     unsigned body_timeout_ms;   /* silence while a body is expected and being read [60000] */
     unsigned write_timeout_ms;  /* no progress of queued output [60000] */
-    unsigned max_connections;   /* above: 503 and close [20000] */
+    unsigned max_connections;   /* above: 503 in plain text, and close [20000] */
     size_t max_drain;           /* unread body that is drained to keep a connection [262144] */
 };
 
@@ -89,6 +89,9 @@ struct h1_req_ops {
     void (*on_drain)(struct h1_req *r, void *ud); /* response output is low again: produce more */
     /* completed: the whole response is with the kernel; else the client left or was cut */
     void (*on_close)(struct h1_req *r, bool completed, void *ud);
+    /* The request's own body earned a refusal (413 too large, 408 too slow, 400 malformed) before a
+     * response was begun: must h1_respond with this status. NULL: an answer is made up. */
+    void (*on_fault)(struct h1_req *r, int status, const char *text, void *ud);
 };
 /* Any member may be NULL. Without on_body the body is drained (bounded by max_drain). */
 void h1_req_set_ops(struct h1_req *r, const struct h1_req_ops *ops, void *ud);

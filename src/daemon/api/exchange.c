@@ -21,7 +21,27 @@ static void on_close(struct h1_req *r, bool completed, void *ud) {
     xch_release(x);
 }
 
-static const struct h1_req_ops ops = {.on_close = on_close};
+#define CODE_TOO_LARGE "GENERAL::BODY_TOO_LARGE"
+
+static size_t max_body(const struct xch *x) {
+    return x->api->o.max_body ? x->api->o.max_body : MAX_BODY_DEFAULT;
+}
+
+static void too_large(struct xch *x) {
+    xch_error(x, 413, CODE_TOO_LARGE, "The request body may have at most %zu bytes.", max_body(x));
+}
+
+/* A body whose size was not told in advance, or that does not come. */
+static void on_fault(struct h1_req *r, int status, const char *text, void *ud) {
+    struct xch *x = ud;
+
+    if (status == 413)
+        too_large(x);
+    else
+        xch_error(x, status, "GENERAL::BAD_REQUEST", "%s", text);
+}
+
+static const struct h1_req_ops ops = {.on_close = on_close, .on_fault = on_fault};
 
 /* The client's own id when it is usable in a header and a log line. */
 static void take_request_id(struct xch *x) {
@@ -166,11 +186,9 @@ static void on_body(struct h1_req *r, const char *data, size_t len, void *ud) {
 }
 
 void xch_collect(struct xch *x, void (*cb)(struct xch *x, const char *data, size_t len)) {
-    size_t max = x->api->o.max_body ? x->api->o.max_body : MAX_BODY_DEFAULT;
-    if (h1_req_content_length(x->req) > (int64_t)max) {
-        xch_error(x, 413, "GENERAL::BODY_TOO_LARGE", "The request body may have at most %zu bytes.",
-                  max);
+    if (h1_req_content_length(x->req) > (int64_t)max_body(x)) {
+        too_large(x);
         return;
     }
-    h1_req_collect(x->req, max, on_body, cb);
+    h1_req_collect(x->req, max_body(x), on_body, cb);
 }

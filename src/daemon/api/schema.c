@@ -377,6 +377,62 @@ json_t *schema_check_body(const struct schema *s, const char *data, size_t len, 
     return out;
 }
 
+/* ---- limits ---- */
+
+struct limits {
+    char path[256];
+    size_t len;
+    struct err *err;
+};
+
+static int exceeds(const struct limits *l, const char *what, size_t max) {
+    return err_set(l->err, -E2BIG, "%s may have at most %zu %s.", l->len ? l->path : "The body",
+                   max, what);
+}
+
+static int walk(struct limits *l, const json_t *v);
+
+static int walk_below(struct limits *l, const json_t *v, const char *dot, const char *key,
+                      size_t index) {
+    size_t before = l->len;
+    int n = key ? snprintf(l->path + before, sizeof l->path - before, "%s%.80s", dot, key)
+                : snprintf(l->path + before, sizeof l->path - before, "[%zu]", index);
+
+    l->len = MIN(before + (size_t)n, sizeof l->path - 1);
+    int r = key && strlen(key) > SCHEMA_MAX_TEXT ? exceeds(l, "bytes", SCHEMA_MAX_TEXT) : walk(l, v);
+    l->len = before;
+    l->path[before] = '\0';
+    return r;
+}
+
+static int walk(struct limits *l, const json_t *v) {
+    const char *key;
+    json_t *below;
+    size_t i;
+    int r = 0;
+
+    if (json_is_string(v) && json_string_length(v) > SCHEMA_MAX_TEXT)
+        return exceeds(l, "bytes", SCHEMA_MAX_TEXT);
+    if (json_object_size(v) > SCHEMA_MAX_MEMBERS)
+        return exceeds(l, "entries", SCHEMA_MAX_MEMBERS);
+    if (json_array_size(v) > SCHEMA_MAX_ITEMS)
+        return exceeds(l, "entries", SCHEMA_MAX_ITEMS);
+    json_object_foreach((json_t *)v, key, below) {
+        if ((r = walk_below(l, below, l->len ? "." : "", key, 0)) < 0)
+            return r;
+    }
+    json_array_foreach(v, i, below) {
+        if ((r = walk_below(l, below, NULL, NULL, i)) < 0)
+            return r;
+    }
+    return 0;
+}
+
+int schema_limits(const json_t *in, struct err *err) {
+    struct limits l = {.err = err};
+    return walk(&l, in);
+}
+
 /* ---- queries and paths ---- */
 
 int64_t param_int(const char *where, const char *name, const char *text, int64_t dflt, int64_t min,

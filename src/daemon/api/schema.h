@@ -54,6 +54,12 @@ json_t *schema_check_body(const struct schema *s, const char *data, size_t len, 
 /* The parse alone, for bodies that are no objects. */
 json_t *schema_parse_body(const char *data, size_t len, json_t *detail);
 
+/* Bounds of every body, whatever its schema: -E2BIG names the path of what is too much. */
+#define SCHEMA_MAX_MEMBERS 256
+#define SCHEMA_MAX_ITEMS 1024
+#define SCHEMA_MAX_TEXT 131072 /* bytes */
+int schema_limits(const json_t *in, struct err *err);
+
 /* Text values of queries and paths. where: "query" or "path". text NULL = absent: dflt. */
 int64_t param_int(const char *where, const char *name, const char *text, int64_t dflt, int64_t min,
                   int64_t max, json_t *detail);
