@@ -34,8 +34,12 @@ void render_time(json_t *o, const char *key, int64_t us);
 
 /* request.c */
 extern const struct schema policy_schema, policy_rule_schema;
-/* body of a create -> create_request; false: violations were added */
-bool parse_create(const char *data, size_t len, struct create_request *ret, json_t *detail);
+#define DNS_NAME_PATTERN "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+bool is_dns_name(const char *s); /* names of volumes, claims and pools */
+/* Body of a create (NUL-terminated) -> create_request. false: violations were added, or (none
+ * were) err says what else was wrong. */
+bool parse_create(const char *data, size_t len, struct create_request *ret, json_t *detail,
+                  struct err *err);
 
 /* filter.c */
 /* "k=v&k2=v2", strict form encoding, last wins; NULL when malformed. */
@@ -65,6 +69,7 @@ void op_pool_update(struct call *c);
 void op_pool_any(struct call *c);
 void op_template_create(struct call *c);
 void op_template_any(struct call *c);
+void op_template_list(struct call *c);
 void op_network_policy(struct call *c);
 void op_metrics_event(struct call *c);
 void op_health(struct call *c);
@@ -89,7 +94,3 @@ bool relay_resolve(struct xch *x, const char *id, int64_t port, struct target *r
 void relay_run(struct xch *x, const struct target *to, const struct relay *r);
 /* errors.c */
 void answer_not_found(struct xch *x, const char *id);
-
-/* network_policy.c: body of PUT, PATCH or DELETE; false: violations were added */
-bool policy_body_is_valid(const char *method, const char *data, size_t len, json_t *detail);
-extern const struct schema policy_put_schema, policy_patch_schema, policy_delete_schema;

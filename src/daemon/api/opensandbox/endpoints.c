@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/api/opensandbox/dialect.h"
+#include "daemon/api/opensandbox/bodies.h"
 #include "daemon/api/opensandbox/hosts.h"
-#include "daemon/api/schema.h"
 
 static const char *public_host(struct api *a) {
     if (!a->public_host[0])
@@ -30,18 +29,25 @@ struct endpoint_query {
     int64_t port;
 };
 
+const struct param endpoint_params[] = {
+    {.name = "use_server_proxy", .type = F_BOOL, .help = "An address of this server's proxy."},
+    {.name = "expires",
+     .type = F_INT,
+     .min = INT64_MIN,
+     .max = INT64_MAX,
+     .is_optional = true,
+     .help = "Signed addresses; refused, as no runtime here has them."},
+    {0},
+};
+
 static bool read_query(struct call *c, struct endpoint_query *ret) {
-    struct query raw = {0};
-    const char *text = h1_req_query(c->x->req);
     json_t *detail = json_array();
 
-    query_parse(text, text ? strlen(text) : 0, &raw);
     ret->port = param_int("path", "port", c->m->params[1], 0, INT64_MIN, INT64_MAX, detail);
-    ret->via_server =
-        param_bool("query", "use_server_proxy", query_get(&raw, "use_server_proxy"), false, detail);
-    ret->has_expires = query_get(&raw, "expires") != NULL;
-    param_int("query", "expires", query_get(&raw, "expires"), 0, INT64_MIN, INT64_MAX, detail);
-    query_done(&raw);
+    json_t *in = query_read(endpoint_params, h1_req_query(c->x->req), detail);
+    ret->via_server = json_bool(in, "use_server_proxy", false);
+    ret->has_expires = json_object_get(in, "expires") != NULL;
+    json_decref(in);
     if (json_array_size(detail) > 0) {
         xch_violations(c->x, detail);
         return false;

@@ -3,8 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/api/opensandbox/dialect.h"
-#include "daemon/api/schema.h"
+#include "daemon/api/opensandbox/bodies.h"
 #include "daemon/telemetry/telemetry.h"
 
 #define COMPATIBLE_WITH "1.1.1"
@@ -48,26 +47,18 @@ static const struct schema metrics_event = {
         {0},
     }};
 
-/* Checks the body; NULL: it was answered. */
-static json_t *check_body(struct xch *x, const struct schema *s, const char *data, size_t len) {
-    json_t *detail = json_array();
-    json_t *in = schema_check_body(s, data, len, detail);
+const struct body_form metrics_form = {"MetricsEvent", &metrics_event};
 
-    if (in)
-        json_decref(detail);
-    else
-        xch_violations(x, detail);
-    return in;
-}
+/* Checks the body; true: valid. */
+static bool is_valid(struct xch *x, const struct body_form *f, const char *data, size_t len) {
+    json_t *in = take_body(x, f, data, len);
 
-static bool is_valid(struct xch *x, const struct schema *s, const char *data, size_t len) {
-    json_t *in = check_body(x, s, data, len);
     json_decref(in);
     return in != NULL;
 }
 
 static void metrics_body(struct xch *x, const char *data, size_t len) {
-    _cleanup_json_ json_t *in = check_body(x, &metrics_event, data, len);
+    _cleanup_json_ json_t *in = take_body(x, &metrics_form, data, len);
 
     if (!in)
         return;
@@ -105,9 +96,10 @@ static const struct schema pool_create = {
     .fields = (const struct field[]){
         {.name = "name",
          .type = F_STRING,
-         .flags = FIELD_REQUIRED | FIELD_MIN | FIELD_MAX,
-         .min = 1,
-         .max = 253},
+         .flags = FIELD_REQUIRED | FIELD_MAX,
+         .max = 253,
+         .matches = is_dns_name,
+         .pattern = DNS_NAME_PATTERN},
         {.name = "template", .type = F_OBJECT, .flags = FIELD_REQUIRED},
         {.name = "capacitySpec",
          .snake = "capacity_spec",
@@ -125,18 +117,21 @@ static const struct schema pool_update = {.fields = (const struct field[]){
                                               {0},
                                           }};
 
+const struct body_form pool_create_form = {"CreatePoolRequest", &pool_create},
+                       pool_form = {"UpdatePoolRequest", &pool_update};
+
 static void no_pools(struct xch *x) {
     xch_error(x, 501, "KUBERNETES::POOL_NOT_SUPPORTED",
               "Pool management requires the kubernetes runtime.");
 }
 
 static void pool_create_body(struct xch *x, const char *data, size_t len) {
-    if (is_valid(x, &pool_create, data, len))
+    if (is_valid(x, &pool_create_form, data, len))
         no_pools(x);
 }
 
 static void pool_update_body(struct xch *x, const char *data, size_t len) {
-    if (is_valid(x, &pool_update, data, len))
+    if (is_valid(x, &pool_form, data, len))
         no_pools(x);
 }
 
@@ -175,13 +170,15 @@ static const struct schema template_create = {
         {0},
     }};
 
+const struct body_form template_form = {"CreateFsbTemplateRequest", &template_create};
+
 static void no_templates(struct xch *x) {
     xch_error(x, 501, "FSB::API_NOT_SUPPORTED",
               "Template management requires the kubernetes runtime.");
 }
 
 static void template_body(struct xch *x, const char *data, size_t len) {
-    if (is_valid(x, &template_create, data, len))
+    if (is_valid(x, &template_form, data, len))
         no_templates(x);
 }
 
@@ -189,25 +186,21 @@ void op_template_create(struct call *c) {
     xch_collect(c->x, template_body);
 }
 
-/* Bounds of page and pageSize come before the refusal. */
-static bool paging_is_valid(struct xch *x) {
-    struct query raw = {0};
-    const char *text = h1_req_query(x->req);
-    json_t *detail = json_array();
+const struct param template_params[] = {
+    {.name = "page", .type = F_INT, .dflt = 1, .min = 1, .max = INT32_MAX},
+    {.name = "pageSize", .type = F_INT, .dflt = 20, .min = 1, .max = 200},
+    {.name = "metadata", .type = F_STRING, .help = "Pairs that must be equal, form-encoded."},
+    {0},
+};
 
-    query_parse(text, text ? strlen(text) : 0, &raw);
-    param_int("query", "page", query_get(&raw, "page"), 1, 1, INT32_MAX, detail);
-    param_int("query", "pageSize", query_get(&raw, "pageSize"), 20, 1, 200, detail);
-    query_done(&raw);
-    if (json_array_size(detail) > 0) {
-        xch_violations(x, detail);
-        return false;
-    }
-    json_decref(detail);
-    return true;
+void op_template_list(struct call *c) {
+    json_t *in = take_query(c->x, template_params);
+
+    if (in)
+        no_templates(c->x);
+    json_decref(in);
 }
 
 void op_template_any(struct call *c) {
-    if (paging_is_valid(c->x))
-        no_templates(c->x);
+    no_templates(c->x);
 }

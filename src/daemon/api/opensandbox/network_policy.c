@@ -7,27 +7,30 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/api/opensandbox/dialect.h"
-#include "daemon/api/schema.h"
+#include "daemon/api/opensandbox/bodies.h"
 
 #define GUARD_HEADER "OPENSANDBOX-EGRESS-AUTH"
 
 /* The bodies of PUT, PATCH and DELETE, each as the member "body" of an object. */
-const struct schema policy_put_schema = {
+static const struct schema put_schema = {
     .fields = (const struct field[]){
         {.name = "body", .type = F_OBJECT, .flags = FIELD_REQUIRED, .sub = &policy_schema},
         {0},
     }};
-const struct schema policy_patch_schema = {
+static const struct schema patch_schema = {
     .fields = (const struct field[]){
         {.name = "body", .type = F_LIST, .flags = FIELD_REQUIRED, .sub = &policy_rule_schema},
         {0},
     }};
-const struct schema policy_delete_schema = {
+static const struct schema delete_schema = {
     .fields = (const struct field[]){
         {.name = "body", .type = F_STRING_LIST, .flags = FIELD_REQUIRED},
         {0},
     }};
+
+const struct body_form policy_put_form = {"NetworkPolicyReplacement", &put_schema, .is_value = true},
+                       policy_patch_form = {"NetworkPolicyRules", &patch_schema, .is_value = true},
+                       policy_del_form = {"NetworkPolicyTargets", &delete_schema, .is_value = true};
 
 /* body NULL: none (GET). */
 static void pass_on(struct xch *x, const char *id, const char *body) {
@@ -62,26 +65,16 @@ static void pass_on(struct xch *x, const char *id, const char *body) {
                               .drop_more = drop});
 }
 
-bool policy_body_is_valid(const char *method, const char *data, size_t len, json_t *detail) {
-    const struct schema *s = str_eq(method, "PUT")     ? &policy_put_schema
-                             : str_eq(method, "PATCH") ? &policy_patch_schema
-                                                       : &policy_delete_schema;
-    json_t *in = schema_parse_body(data, len, detail);
-    _cleanup_json_ json_t *loc = json_array();
-    _cleanup_json_ json_t *wrapped = in ? json_pack("{s:o}", "body", in) : NULL;
-    _cleanup_json_ json_t *out = in ? schema_check(s, wrapped, loc, detail) : NULL;
-
-    return json_array_size(detail) == 0;
-}
-
 static void on_body(struct xch *x, const char *data, size_t len) {
-    json_t *detail = json_array();
+    const char *method = h1_req_method(x->req);
+    const struct body_form *f = str_eq(method, "PUT")     ? &policy_put_form
+                                : str_eq(method, "PATCH") ? &policy_patch_form
+                                                          : &policy_del_form;
+    json_t *in = take_body(x, f, data, len);
 
-    if (!policy_body_is_valid(h1_req_method(x->req), data, len, detail)) {
-        xch_violations(x, detail);
+    if (!in)
         return;
-    }
-    json_decref(detail);
+    json_decref(in);
     _cleanup_free_ char *id = TAKE_PTR(x->id); /* the relay has another use for it */
     pass_on(x, id, data);
 }

@@ -5,13 +5,11 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "daemon/api/opensandbox/dialect.h"
-#include "daemon/api/schema.h"
+#include "daemon/api/opensandbox/bodies.h"
 
-#define NAME_PATTERN "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 #define SIZE_PATTERN "^\\d+(\\.\\d+)?(Ki|Mi|Gi|Ti|Pi|Ei)?$"
 
-static bool is_name(const char *s) {
+bool is_dns_name(const char *s) {
     size_t n = strlen(s);
 
     if (n == 0 || s[0] == '-' || s[n - 1] == '-')
@@ -100,8 +98,8 @@ static const struct schema named_volume = {
          .type = F_STRING,
          .flags = FIELD_REQUIRED | FIELD_MAX,
          .max = 253,
-         .matches = is_name,
-         .pattern = NAME_PATTERN},
+         .matches = is_dns_name,
+         .pattern = DNS_NAME_PATTERN},
         {.name = "createIfNotExists", .snake = "create_if_not_exists", .type = F_BOOL},
         {.name = "deleteOnSandboxTermination",
          .snake = "delete_on_sandbox_termination",
@@ -138,8 +136,8 @@ static const struct schema volume = {.fields = (const struct field[]){
                                           .type = F_STRING,
                                           .flags = FIELD_REQUIRED | FIELD_MAX,
                                           .max = 63,
-                                          .matches = is_name,
-                                          .pattern = NAME_PATTERN},
+                                          .matches = is_dns_name,
+                                          .pattern = DNS_NAME_PATTERN},
                                          {.name = "host", .type = F_OBJECT, .sub = &host_volume},
                                          {.name = "pvc", .type = F_OBJECT, .sub = &named_volume},
                                          {.name = "ossfs", .type = F_OBJECT, .sub = &oss_volume},
@@ -216,6 +214,8 @@ static const struct schema create_schema = {
         {.name = "lifecycle", .type = F_OBJECT, .sub = &lifecycle},
         {0},
     }};
+
+const struct body_form create_form = {"CreateSandboxRequest", &create_schema};
 
 static bool is_blank(const char *s) {
     return !s || !s[strspn(s, " \t\r\n")];
@@ -417,11 +417,12 @@ static int translate(const json_t *in, struct create_request *rq) {
     return take_lists(in, rq) < 0 ? -1 : take_volumes(json_object_get(in, "volumes"), rq);
 }
 
-bool parse_create(const char *data, size_t len, struct create_request *ret, json_t *detail) {
+bool parse_create(const char *data, size_t len, struct create_request *ret, json_t *detail,
+                  struct err *err) {
     struct create_request rq = {0};
     bool is_template = false;
 
-    _cleanup_json_ json_t *in = schema_check_body(&create_schema, data, len, detail);
+    _cleanup_json_ json_t *in = body_read(&create_form, data, len, detail, err);
     if (!in)
         return false;
     const char *problem = first_broken_rule(in, &is_template, detail);
@@ -431,7 +432,7 @@ bool parse_create(const char *data, size_t len, struct create_request *ret, json
         return false;
     if (translate(in, &rq) < 0) {
         create_request_done(&rq);
-        violation_rule(detail, in, "out of memory");
+        err_set(err, -ENOMEM, "out of memory");
         return false;
     }
     *ret = rq;

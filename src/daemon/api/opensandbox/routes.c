@@ -44,6 +44,7 @@ HANDLER(op_pool_update)
 HANDLER(op_pool_any)
 HANDLER(op_template_create)
 HANDLER(op_template_any)
+HANDLER(op_template_list)
 HANDLER(op_network_policy)
 HANDLER(op_metrics_event)
 HANDLER(op_health)
@@ -95,7 +96,7 @@ static const struct route both_routes[] = {
     {"PATCH", "/sandboxes/{id}/networkpolicy", at_op_network_policy},
     {"DELETE", "/sandboxes/{id}/networkpolicy", at_op_network_policy},
     {"POST", "/templates", at_op_template_create},
-    {"GET", "/templates", at_op_template_any},
+    {"GET", "/templates", at_op_template_list},
     {"GET", "/templates/{id}", at_op_template_any},
     {"DELETE", "/templates/{id}", at_op_template_any},
     {NULL},

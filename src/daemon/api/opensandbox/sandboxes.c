@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/api/opensandbox/dialect.h"
-#include "daemon/api/schema.h"
+#include "daemon/api/opensandbox/bodies.h"
 
 #define PAGE_SIZE_MAX 200
 
@@ -51,10 +51,11 @@ static void on_created(enum fault f, const struct err *err, struct sandbox *sb,
 
 static void create_body(struct xch *x, const char *data, size_t len) {
     struct create_request rq;
+    struct err err = {0};
     json_t *detail = json_array();
 
-    if (!parse_create(data, len, &rq, detail)) {
-        xch_violations(x, detail);
+    if (!parse_create(data, len, &rq, detail, &err)) {
+        refuse_body(x, detail, &err);
         return;
     }
     json_decref(detail);
@@ -72,18 +73,12 @@ void op_create(struct call *c) {
 
 /* ---- get, list ---- */
 
-static void not_found(struct xch *x, const char *id) {
-    struct err err = {0};
-    err_set(&err, -ENOENT, "Sandbox %.100s not found.", id);
-    answer_fault(x, FAULT_NOT_FOUND, &err);
-}
-
 void op_get(struct call *c) {
     struct sandbox *sb = service_get(c->x->api->o.service, c->m->params[0]);
     size_t len;
 
     if (!sb) {
-        not_found(c->x, c->m->params[0]);
+        answer_not_found(c->x, c->m->params[0]);
         return;
     }
     const char *text = render_sandbox(sb, &len);
@@ -99,37 +94,41 @@ struct list_query {
     int64_t page, page_size;
 };
 
+const struct param list_params[] = {
+    {.name = "state",
+     .type = F_STRING,
+     .is_repeated = true,
+     .help = "Only sandboxes in one of these states, any case."},
+    {.name = "metadata",
+     .type = F_STRING,
+     .help = "Pairs that must all be equal, form-encoded: k=v&k2=v2."},
+    {.name = "page", .type = F_INT, .dflt = 1, .min = 1, .max = INT32_MAX},
+    {.name = "pageSize", .type = F_INT, .dflt = 20, .min = 1, .max = PAGE_SIZE_MAX},
+    {0},
+};
+
 /* false: answered already */
 static bool read_list_query(struct xch *x, struct list_query *q) {
-    struct query raw = {0};
-    const char *text = h1_req_query(x->req);
-    json_t *detail = json_array();
-    bool malformed = false;
+    _cleanup_json_ json_t *in = take_query(x, list_params);
+    json_t *state;
+    size_t i;
 
-    query_parse(text, text ? strlen(text) : 0, &raw);
-    q->page = param_int("query", "page", query_get(&raw, "page"), 1, 1, INT32_MAX, detail);
-    q->page_size =
-        param_int("query", "pageSize", query_get(&raw, "pageSize"), 20, 1, PAGE_SIZE_MAX, detail);
-    for (size_t i = 0; i < raw.keys.n; i++)
-        if (strcmp(raw.keys.v[i], "state") == 0)
-            q->filter.states |=
-                parse_states(raw.values.v[i]) | 1u << 31; /* an unknown word matches nothing */
-    const char *filter = query_get(&raw, "metadata");
-    if (filter && *filter) {
-        q->metadata = parse_metadata_filter(filter);
-        q->filter.metadata = q->metadata;
-        malformed = !q->metadata;
-    }
-    query_done(&raw);
-    if (json_array_size(detail) > 0) {
-        xch_violations(x, detail);
+    if (!in)
         return false;
+    q->page = json_int(in, "page", 1);
+    q->page_size = json_int(in, "pageSize", 20);
+    json_array_foreach(json_object_get(in, "state"), i, state) {
+        q->filter.states |= parse_states(json_string_value(state)) |
+                            1u << 31; /* an unknown word matches nothing */
     }
-    json_decref(detail);
-    if (malformed)
+    const char *filter = json_str(in, "metadata");
+    if (filter && *filter && !(q->metadata = parse_metadata_filter(filter))) {
         xch_error(x, 400, "INVALID_METADATA_FORMAT",
                   "Invalid metadata filter: expected form-encoded key=value pairs joined by '&'.");
-    return !malformed;
+        return false;
+    }
+    q->filter.metadata = q->metadata;
+    return true;
 }
 
 static void add_pagination(struct buf *b, const struct list_query *q, size_t total) {
@@ -214,6 +213,8 @@ static const struct schema renew_schema = {
         {0},
     }};
 
+const struct body_form renew_form = {"RenewSandboxExpirationRequest", &renew_schema};
+
 static void on_renewed(enum fault f, const struct err *err, struct sandbox *sb, void *ud) {
     struct xch *x = ud;
 
@@ -228,14 +229,10 @@ static void on_renewed(enum fault f, const struct err *err, struct sandbox *sb, 
 }
 
 static void renew_body(struct xch *x, const char *data, size_t len) {
-    json_t *detail = json_array();
-    _cleanup_json_ json_t *in = schema_check_body(&renew_schema, data, len, detail);
+    _cleanup_json_ json_t *in = take_body(x, &renew_form, data, len);
 
-    if (!in) {
-        xch_violations(x, detail);
+    if (!in)
         return;
-    }
-    json_decref(detail);
     xch_hold(x);
     service_renew(x->api->o.service, x->id, json_int(in, "expiresAt", 0), on_renewed, x);
 }
@@ -270,34 +267,20 @@ static void on_patched(enum fault f, const struct err *err, struct sandbox *sb, 
     xch_release(x);
 }
 
-/* The body itself is the map: checked as the one member of a wrapper. */
 static const struct schema patch_schema = {
     .fields = (const struct field[]){
-        {.name = "patch", .type = F_NULLABLE_MAP, .flags = FIELD_REQUIRED},
+        {.name = "body", .type = F_NULLABLE_MAP, .flags = FIELD_REQUIRED},
         {0},
     }};
+const struct body_form metadata_form = {"MetadataPatch", &patch_schema, .is_value = true};
 
 static void patch_body(struct xch *x, const char *data, size_t len) {
-    json_t *detail = json_array();
-    json_t *in = schema_parse_body(data, len, detail);
-    _cleanup_json_ json_t *loc = json_array();
-    _cleanup_json_ json_t *wrapped = in ? json_pack("{s:o}", "patch", in) : NULL;
-    _cleanup_json_ json_t *out = in ? schema_check(&patch_schema, wrapped, loc, detail) : NULL;
+    _cleanup_json_ json_t *in = take_body(x, &metadata_form, data, len);
 
-    if (json_array_size(detail) > 0) {
-        size_t i;
-        json_t *v;
-        json_array_foreach(detail, i, v) { /* the body itself is the map */
-            json_t *at = json_object_get(v, "loc");
-            if (str_eq(json_string_value(json_array_get(at, 0)), "patch"))
-                json_array_set_new(at, 0, json_string("body"));
-        }
-        xch_violations(x, detail);
+    if (!in)
         return;
-    }
-    json_decref(detail);
     xch_hold(x);
-    service_patch_metadata(x->api->o.service, x->id, json_object_get(out, "patch"), on_patched, x);
+    service_patch_metadata(x->api->o.service, x->id, json_object_get(in, "body"), on_patched, x);
 }
 
 void op_patch_metadata(struct call *c) {
