@@ -399,7 +399,8 @@ static int walk_below(struct limits *l, const json_t *v, const char *dot, const 
                 : snprintf(l->path + before, sizeof l->path - before, "[%zu]", index);
 
     l->len = MIN(before + (size_t)n, sizeof l->path - 1);
-    int r = key && strlen(key) > SCHEMA_MAX_TEXT ? exceeds(l, "bytes", SCHEMA_MAX_TEXT) : walk(l, v);
+    int r =
+        key && strlen(key) > SCHEMA_MAX_TEXT ? exceeds(l, "bytes", SCHEMA_MAX_TEXT) : walk(l, v);
     l->len = before;
     l->path[before] = '\0';
     return r;

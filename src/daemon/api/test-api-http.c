@@ -98,4 +98,66 @@ TEST(request_ids_and_cors) {
     tear_down();
 }
 
+/* Its size is told by nobody: the answer has our envelope and headers all the same. */
+TEST(a_body_of_unknown_size_that_is_too_large) {
+    char piece[1024];
+    struct h1_call *c;
+
+    memset(piece, ' ', sizeof piece);
+    set_up();
+    c = begin_sized("POST", "/v1/sandboxes", -1, with_key);
+    for (int i = 0; i < 6; i++)
+        h1_call_write(c, piece, sizeof piece);
+    wait_reply();
+    ASSERT_INT(last.status, 413);
+    ASSERT_STR(text(), "{\"code\":\"GENERAL::BODY_TOO_LARGE\",\"message\":\"The request body may "
+                       "have at most 4096 bytes.\"}");
+    ASSERT(strcasestr(last.headers.data, "X-Request-ID: ") && has_header("Vary: Origin") &&
+           has_header("Connection: close"));
+    reply_clear();
+    tear_down();
+}
+
+/* The piece many times, with its number in the place of #. */
+static char *body_with(const char *before, const char *piece, size_t times, const char *after) {
+    struct buf b = BUF_INIT(0);
+
+    buf_str(&b, before);
+    for (size_t i = 0; i < times; i++)
+        buf_printf(&b, "%.*s%zu%s", (int)strcspn(piece, "#"), piece, i, strchr(piece, '#') + 1);
+    buf_str(&b, after);
+    return buf_take(&b, NULL);
+}
+
+TEST(limits_of_bodies) {
+    const struct {
+        const char *before, *piece, *after, *want;
+        size_t times;
+        int status;
+    } cases[] = {
+        {"{" IMAGE "," GOOD ",\"env\":{\"a\":\"b\"", ",\"k#\":\"v\"", "}}",
+         "env may have at most 256 entries.", 256, 400},
+        {"{" IMAGE ",\"resourceLimits\":{},\"entrypoint\":[\"a\"", ",\"#\"", "]}",
+         "entrypoint may have at most 1024 entries.", 1024, 400},
+        {"{" IMAGE "," GOOD ",\"metadata\":{\"a\":\"", "x#", "\"}}",
+         "metadata.a may have at most 131072 bytes.", 70000, 400},
+        {"{" IMAGE "," GOOD ",\"networkPolicy\":{\"egress\":[{\"action\":\"allow\",\"target\":\"",
+         "x#", "\"}]}}", "networkPolicy.egress[0].target may have at most 131072 bytes.", 70000,
+         400},
+    };
+    struct api_opts wide = {.max_body = 1 << 20};
+
+    set_up_with(&wide);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_free_ char *body =
+            body_with(cases[i].before, cases[i].piece, cases[i].times, cases[i].after);
+        EXPECT(ask("POST", "/v1/sandboxes", body), cases[i].status, cases[i].want);
+    }
+    _cleanup_free_ char *patch = body_with("{\"a\":null", ",\"k#\":\"v\"", 256, "}");
+    EXPECT(ask("PATCH", "/v1/sandboxes/x/metadata", patch), 400, "The body may have at most 256");
+    ASSERT_INT(fake_count(drv), 0);
+    reply_clear();
+    tear_down();
+}
+
 TEST_MAIN()

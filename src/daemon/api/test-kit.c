@@ -57,6 +57,8 @@ void set_up_with(const struct api_opts *more) {
     ao.server_host = more->server_host;
     ao.host_ip = more->host_ip;
     ao.trusted_proxies = more->trusted_proxies;
+    if (more->max_body)
+        ao.max_body = more->max_body;
     ASSERT_OK(api_new(&ao, &api));
     struct h1_server_opts ho = {.on_request = api_on_request, .on_done = api_on_done, .ud = api};
     ASSERT_OK(h1_server_new(&loop, &ho, &server));
@@ -109,9 +111,16 @@ void reply_clear(void) {
 }
 
 /* Starts a request; `last` gets the answer. headers: pairs ended by NULL. */
+static struct h1_call *start(struct h1_call_opts *o) {
+    struct h1_call *c;
+
+    reply_clear();
+    ASSERT_OK(h1_call(&loop, o, &client_ops, &last, &c));
+    return c;
+}
+
 struct h1_call *begin(const char *method, const char *target, const char *body,
                       const struct h1_header *headers, bool unix_side) {
-    struct h1_call *c;
     struct h1_call_opts o = {
         .addr = {.host = "127.0.0.1", .port = port},
         .method = method,
@@ -122,9 +131,16 @@ struct h1_call *begin(const char *method, const char *target, const char *body,
     };
     if (unix_side)
         o.addr = (struct sock_addr){.unix_path = sock_path};
-    reply_clear();
-    ASSERT_OK(h1_call(&loop, &o, &client_ops, &last, &c));
-    return c;
+    return start(&o);
+}
+
+struct h1_call *begin_sized(const char *method, const char *target, int64_t size,
+                            const struct h1_header *headers) {
+    return start(&(struct h1_call_opts){.addr = {.host = "127.0.0.1", .port = port},
+                                        .method = method,
+                                        .target = target,
+                                        .headers = headers,
+                                        .body_length = size});
 }
 
 void wait_reply(void) {

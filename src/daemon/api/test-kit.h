@@ -17,7 +17,8 @@ extern struct h1_server *server;
 extern uint16_t port;
 
 void set_up(void);
-/* eip, host, server_host, host_ip and trusted_proxies of these options instead of the usual. */
+/* eip, host, server_host, host_ip, trusted_proxies and max_body of these options instead of the
+ * usual. */
 void set_up_with(const struct api_opts *more);
 void tear_down(void);
 
@@ -34,6 +35,9 @@ void reply_clear(void);
 /* Starts a request; `last` gets the answer. headers: pairs ended by NULL. */
 struct h1_call *begin(const char *method, const char *target, const char *body,
                       const struct h1_header *headers, bool unix_side);
+/* With a body that is streamed; size -1: chunked. */
+struct h1_call *begin_sized(const char *method, const char *target, int64_t size,
+                            const struct h1_header *headers);
 void wait_reply(void);
 int ask_with(const char *method, const char *target, const char *body,
              const struct h1_header *headers);

@@ -7,9 +7,9 @@
 #include <string.h>
 
 const struct body_form *const bodies_all[] = {
-    &create_form,     &renew_form,       &metadata_form, &policy_put_form,  &policy_patch_form,
-    &policy_del_form, &pool_create_form, &pool_form,     &template_form,    &metrics_form,
-    NULL,
+    &create_form,       &renew_form,      &metadata_form,    &policy_put_form,
+    &policy_patch_form, &policy_del_form, &pool_create_form, &pool_form,
+    &template_form,     &metrics_form,    &snapshot_form,    NULL,
 };
 
 static json_t *check(const struct body_form *f, json_t *in, json_t *detail) {
@@ -24,9 +24,9 @@ static json_t *check(const struct body_form *f, json_t *in, json_t *detail) {
 
 json_t *body_read(const struct body_form *f, const char *data, size_t len, json_t *detail,
                   struct err *err) {
-    bool is_blank = strspn(data, " \t\r\n") == len;
-    _cleanup_json_ json_t *in =
-        f->is_optional && is_blank ? json_object() : schema_parse_body(data, len, detail);
+    size_t blank = strspn(data, " \t\r\n");
+    bool is_absent = f->is_optional && (blank == len || strcmp(data + blank, "null") == 0);
+    _cleanup_json_ json_t *in = is_absent ? json_object() : schema_parse_body(data, len, detail);
     json_t *out = in ? check(f, in, detail) : NULL;
 
     if (json_array_size(detail) > 0 || (out && schema_limits(in, err) < 0)) {
@@ -83,9 +83,9 @@ json_t *query_read(const struct param *params, const char *text, json_t *detail)
     query_parse(text, text ? strlen(text) : 0, &q);
     for (const struct param *p = params; p->name; p++) {
         const char *value = query_get(&q, p->name);
-        json_t *v = p->is_repeated                                       ? take_all(p, &q)
+        json_t *v = p->is_repeated                                      ? take_all(p, &q)
                     : value || (p->type != F_STRING && !p->is_optional) ? take_one(p, value, detail)
-                                                                         : NULL;
+                                                                        : NULL;
         if (v)
             json_object_set_new(out, p->name, v);
     }

@@ -23,8 +23,8 @@ json_t *take_body(struct xch *x, const struct body_form *f, const char *data, si
 /* Answers 422 or 400; takes the reference of detail. */
 void refuse_body(struct xch *x, json_t *detail, const struct err *err);
 
-struct param { /* of a query */
-    const char *name; /* NULL ends a table */
+struct param {            /* of a query */
+    const char *name;     /* NULL ends a table */
     enum field_type type; /* F_STRING, F_INT, F_BOOL */
     int64_t dflt, min, max;
     bool is_repeated; /* F_STRING: a list, perhaps empty */
@@ -36,7 +36,8 @@ json_t *query_read(const struct param *params, const char *text, json_t *detail)
 json_t *take_query(struct xch *x, const struct param *params);
 
 extern const struct body_form create_form, renew_form, metadata_form, policy_put_form,
-    policy_patch_form, policy_del_form, pool_create_form, pool_form, template_form, metrics_form;
+    policy_patch_form, policy_del_form, pool_create_form, pool_form, template_form, metrics_form,
+    snapshot_form;
 extern const struct body_form *const bodies_all[]; /* NULL-terminated */
 
 extern const struct param list_params[], endpoint_params[], logs_params[], inspect_params[],

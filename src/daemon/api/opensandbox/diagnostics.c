@@ -1,295 +1,151 @@
 /*
- * Diagnostics for people (plain text) and, with `scope`, the stable JSON form. Secrets never
- * appear: variables whose name smells of one are masked. Loop thread.
+ * Diagnostics for people (plain text) and, with `scope`, the stable JSON form. What there is to see
+ * comes from the driver through the service; the words are in diagnostics_text.c. Loop thread.
  */
+#include "daemon/api/opensandbox/diagnostics.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "daemon/api/opensandbox/dialect.h"
-#include "daemon/api/schema.h"
+#include "daemon/api/opensandbox/bodies.h"
 
 #define TEXT "text/plain; charset=utf-8"
 #define SCOPE_LOG_LINES 100
 #define SCOPE_EVENT_LINES 50
 #define MAX_TEXT ((size_t)8 << 20)
 
-struct diag_query {
-    bool has_scope;
-    char scope[32];
-    int64_t tail, limit;
+#define TAIL(name_, dflt_) \
+    { .name = name_, .type = F_INT, .dflt = dflt_, .min = 1, .max = 10000, .help = "Lines." }
+#define LIMIT(name_, dflt_) \
+    { .name = name_, .type = F_INT, .dflt = dflt_, .min = 1, .max = 500, .help = "Events." }
+#define SCOPE(words) \
+    { .name = "scope", .type = F_STRING, .help = "Asks for the JSON form: " words "." }
+
+const struct param logs_params[] = {
+    SCOPE("container or all"),
+    TAIL("tail", 100),
+    {.name = "since", .type = F_STRING, .help = "How far back: a number and s, m, h or d."},
+    {.name = "container", .type = F_STRING, .help = "Ignored: a sandbox has one."},
+    {0},
+};
+const struct param events_params[] = {SCOPE("runtime or all"), LIMIT("limit", 50), {0}};
+const struct param inspect_params[] = {{0}};
+const struct param summary_params[] = {TAIL("tail", 50), LIMIT("event_limit", 20), {0}};
+
+/* One call under way. */
+struct diag {
+    struct xch *x;
+    json_t *query, *details;
+    char id[SANDBOX_ID_MAX + 1];
+    char scope[32]; /* normalised; "" = the plain form */
+    enum fault details_fault;
+    struct err details_err;
+    void (*then)(struct diag *d); /* what is done with the details */
 };
 
-/* ---- texts ---- */
-
-static bool is_secret_name(const char *name, size_t len) {
-    static const char *const words[] = {"SECRET", "TOKEN", "PASSWORD", "KEY"};
-    char upper[128];
-
-    len = MIN(len, sizeof upper - 1);
-    for (size_t i = 0; i < len; i++)
-        upper[i] = (char)toupper((unsigned char)name[i]);
-    upper[len] = '\0';
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-        if (strstr(upper, words[i]))
-            return true;
-    return false;
-}
-
-static void line_time(struct buf *b, const char *label, int64_t us) {
-    char text[RFC3339_SIZE];
-    if (!us)
-        return;
-    rfc3339_format(us, text);
-    buf_printf(b, "%-12s%s\n", label, text);
-}
-
-static void write_environment(struct buf *b, const struct sandbox *sb) {
-    buf_str(b, "\nEnvironment:\n");
-    for (size_t i = 0; i < sb->spec.env.n; i++) {
-        const char *entry = sb->spec.env.v[i];
-        size_t n = strcspn(entry, "=");
-        if (is_secret_name(entry, n))
-            buf_printf(b, "  %.*s=***\n", (int)n, entry);
-        else
-            buf_printf(b, "  %s\n", entry);
-    }
-}
-
-static void write_resources(struct buf *b, const struct sandbox_spec *s) {
-    if (!s->cpu_millis && !s->memory_bytes && !s->pids && !s->disk_bytes)
-        return;
-    buf_str(b, "\nResources:\n");
-    if (s->cpu_millis)
-        buf_printf(b, "  cpu: %.2f cores\n", (double)s->cpu_millis / 1000.0);
-    if (s->memory_bytes)
-        buf_printf(b, "  memory: %llu MiB\n", (unsigned long long)(s->memory_bytes >> 20));
-    if (s->pids)
-        buf_printf(b, "  pids: %llu\n", (unsigned long long)s->pids);
-    if (s->disk_bytes)
-        buf_printf(b, "  disk: %llu MiB\n", (unsigned long long)(s->disk_bytes >> 20));
-}
-
-static void write_inspect(struct buf *b, struct api *a, const struct sandbox *sb) {
-    const struct sandbox_spec *s = &sb->spec;
-    enum sandbox_state st = sandbox_state_of(sb);
-    const char *key;
-    json_t *v;
-
-    buf_printf(b, "%-12s%s\n%-12s%s\n%-12s%s\n", "ID:", s->id, "Image:", s->image,
-               "Driver:", service_driver_name(a->o.service));
-    buf_printf(b, "%-12s%s\n%-12s%s\n%-12s%s\n", "Status:", render_state(st),
-               "Running:", st == SB_RUNNING || st == SB_PAUSED ? "true" : "false",
-               "Paused:", st == SB_PAUSED ? "true" : "false");
-    buf_printf(b, "%-12s%s\n%-12s%d\n", "OOMKilled:", sb->oom_killed ? "true" : "false",
-               "ExitCode:", sb->exit_code);
-    line_time(b, "Created:", sb->created_us);
-    line_time(b, "Started:", sb->started_us);
-    line_time(b, "Finished:", sb->finished_us);
-    line_time(b, "Expires:", sb->expires_us);
-    write_resources(b, s);
-    buf_printf(b, "\nNetwork:\n  mode: %s\n", s->net == NET_NAT ? "nat" : "none");
-    for (size_t i = 0; i < s->n_mounts; i++)
-        buf_printf(b, "%s  %s -> %s (%s)\n", i ? "" : "\nMounts:\n", s->mounts[i].source,
-                   s->mounts[i].target, s->mounts[i].read_only ? "ro" : "rw");
-    if (json_object_size(sb->metadata))
-        buf_str(b, "\nMetadata:\n");
-    json_object_foreach(sb->metadata, key, v) {
-        buf_printf(b, "  %s: %s\n", key, json_string_value(v));
-    }
-    write_environment(b, sb);
-}
-
-/* Returns the number of lines. */
-static int64_t write_events(struct buf *b, const struct sandbox *sb, int64_t limit) {
-    char at[RFC3339_SIZE];
-    int64_t n = 0;
-
-#define EVENT(us, ...)              \
-    if (n < limit) {                \
-        rfc3339_format(us, at);     \
-        buf_printf(b, "%s  ", at);  \
-        buf_printf(b, __VA_ARGS__); \
-        buf_char(b, '\n');          \
-        n++;                        \
-    }
-    EVENT(sb->created_us, "created  sandbox %s from %s", sb->spec.id, sb->spec.image)
-    EVENT(sb->started_us, "started")
-    if (sb->oom_killed)
-        EVENT(sb->finished_us, "oom  out of memory")
-    if (sb->state == SB_TERMINATED || sb->state == SB_FAILED)
-        EVENT(sb->finished_us, "ended  exit code %d", sb->exit_code)
-    if (sb->state == SB_LOST)
-        EVENT(sb->changed_us, "lost  the machine or its runtime was restarted")
-    if (sb->state == SB_PAUSED)
-        EVENT(sb->changed_us, "paused")
-#undef EVENT
-    if (n <= 2 && n < limit)
-        buf_str(b, "(no notable events)\n");
-    return n;
+static void diag_end(struct diag *d) {
+    xch_release(d->x);
+    json_decref(d->query);
+    json_decref(d->details);
+    free(d);
 }
 
 /* ---- queries and shared answers ---- */
 
-static bool read_query(struct call *c, const char *tail_name, int64_t tail, int64_t limit,
-                       const char *limit_name, struct diag_query *ret) {
-    struct query raw = {0};
-    const char *text = h1_req_query(c->x->req), *scope;
-    json_t *detail = json_array();
+/* Trims and lowers the scope; false: not one of the two, answered. */
+static bool check_scope(struct xch *x, const char *asked, const char *kind, const char *own,
+                        char *ret, size_t size) {
+    const char *p = asked + strspn(asked, " \t\r\n");
+    size_t n = strlen(p);
 
-    query_parse(text, text ? strlen(text) : 0, &raw);
-    ret->tail = param_int("query", tail_name, query_get(&raw, tail_name), tail, 1, 10000, detail);
-    ret->limit = param_int("query", limit_name, query_get(&raw, limit_name), limit, 1, 500, detail);
-    scope = query_get(&raw, "scope");
-    if (scope) {
-        ret->has_scope = true;
-        str_copy(ret->scope, sizeof ret->scope, scope);
-    }
-    query_done(&raw);
-    if (json_array_size(detail) > 0) {
-        xch_violations(c->x, detail);
-        return false;
-    }
-    json_decref(detail);
-    return true;
-}
-
-/* Trims and lowers q->scope; false: not one of the two, answered. */
-static bool check_scope(struct xch *x, struct diag_query *q, const char *kind, const char *own) {
-    char clean[sizeof q->scope];
-    size_t n = 0;
-
-    for (const char *p = q->scope + strspn(q->scope, " \t"); *p; p++)
-        clean[n++] = (char)tolower((unsigned char)*p);
-    while (n && strchr(" \t", clean[n - 1]))
+    while (n && strchr(" \t\r\n", p[n - 1]))
         n--;
-    clean[n] = '\0';
-    if (strcmp(clean, own) != 0 && strcmp(clean, "all") != 0) {
-        xch_error(x, 400, "DIAGNOSTICS_SCOPE_UNSUPPORTED",
-                  "Unsupported %s diagnostics scope '%s'. Supported scopes: %s, all.", kind,
-                  q->scope, own);
-        return false;
-    }
-    str_copy(q->scope, sizeof q->scope, clean);
-    return true;
+    snprintf(ret, size, "%.*s", (int)MIN(n, size), p);
+    for (char *c = ret; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    if (strcmp(ret, own) == 0 || strcmp(ret, "all") == 0)
+        return true;
+    xch_error(x, 400, "DIAGNOSTICS_SCOPE_UNSUPPORTED",
+              "Unsupported %s diagnostics scope '%.200s'. Supported scopes: %s, all.", kind, asked,
+              own);
+    return false;
 }
 
-static struct sandbox *find(struct call *c) {
-    struct err err = {0};
-    struct sandbox *sb = service_get(c->x->api->o.service, c->m->params[0]);
+/* NULL: answered. kind and own scope NULL: no scopes here. */
+static struct diag *diag_new(struct call *c, const struct param *params, const char *kind,
+                             const char *own) {
+    json_t *query = take_query(c->x, params);
+    const char *scope = json_str(query, "scope");
+    struct diag *d = query ? calloc(1, sizeof *d) : NULL;
 
-    if (!sb) {
-        err_set(&err, -ENOENT, "Sandbox %.100s not found.", c->m->params[0]);
-        answer_fault(c->x, FAULT_NOT_FOUND, &err);
+    if (!query)
+        return NULL;
+    if (!d || (scope && kind && !check_scope(c->x, scope, kind, own, d->scope, sizeof d->scope))) {
+        if (!d)
+            xch_error(c->x, 500, CODE_UNKNOWN, "out of memory");
+        json_decref(query);
+        free(d);
+        return NULL;
     }
+    d->x = c->x;
+    d->query = query;
+    str_copy(d->id, sizeof d->id, c->m->params[0]);
+    xch_hold(c->x);
+    return d;
+}
+
+/* The sandbox may have gone while the driver was asked. */
+static const struct sandbox *sandbox_of(struct diag *d) {
+    const struct sandbox *sb = service_get(d->x->api->o.service, d->id);
+
+    if (!sb)
+        answer_not_found(d->x, d->id);
     return sb;
 }
 
-static void answer_scope(struct xch *x, const char *id, const char *kind, const char *scope,
-                         const char *content, bool truncated, const char *warning) {
+static void on_details(enum fault f, const struct err *err, const json_t *details, void *ud) {
+    struct diag *d = ud;
+
+    d->details_fault = f;
+    if (f && err)
+        d->details_err = *err;
+    d->details = json_incref((json_t *)details);
+    d->then(d);
+}
+
+static void ask_details(struct diag *d, void (*then)(struct diag *d)) {
+    d->then = then;
+    service_describe(d->x->api->o.service, d->id, on_details, d);
+}
+
+/* false: answered */
+static bool has_details(struct diag *d, const struct sandbox *sb) {
+    if (d->details_fault) {
+        answer_fault(d->x, d->details_fault, &d->details_err);
+        return false;
+    }
+    if (!d->details)
+        d->details = diag_own_details(sb);
+    return true;
+}
+
+static void answer_scope(struct diag *d, const char *kind, const char *content, bool truncated,
+                         const char *warning) {
     json_t *o =
-        json_pack("{s:s,s:s,s:s,s:s,s:s,s:b,s:s,s:I}", "sandboxId", id, "kind", kind, "scope",
-                  scope, "delivery", "inline", "contentType", TEXT, "truncated", truncated,
+        json_pack("{s:s,s:s,s:s,s:s,s:s,s:b,s:s,s:I}", "sandboxId", d->id, "kind", kind, "scope",
+                  d->scope, "delivery", "inline", "contentType", TEXT, "truncated", truncated,
                   "content", content, "contentLength", (json_int_t)strlen(content));
-    if (o && strcmp(scope, "all") == 0)
+    if (o && strcmp(d->scope, "all") == 0)
         json_object_set_new(o, "warnings", json_pack("[s]", warning));
-    xch_json(x, 200, o);
+    xch_json(d->x, 200, o);
 }
 
 static void deprecated(struct xch *x) {
     x->extra[x->n_extra++] = (struct h1_header){"Deprecation", "true"};
 }
-
-/* Valid UTF-8: every bad byte becomes U+FFFD. */
-static char *to_utf8(const char *s) {
-    struct buf b = BUF_INIT(MAX_TEXT);
-    size_t len = strlen(s);
-
-    for (size_t i = 0; i < len;) {
-        int n = utf8_next(s + i, len - i);
-        if (n > 0)
-            buf_append(&b, s + i, (size_t)n);
-        else
-            buf_str(&b, "\xef\xbf\xbd");
-        i += n > 0 ? (size_t)n : 1;
-    }
-    char *r = buf_take(&b, NULL);
-    buf_done(&b);
-    return r;
-}
-
-/* ---- logs ---- */
-
-struct logs_call {
-    struct xch *x;
-    struct diag_query q;
-    char id[SANDBOX_ID_MAX + 1];
-};
-
-/* Start of the last n lines; *ret_more: there were others before. */
-static const char *last_lines(const char *s, int64_t n, bool *ret_more) {
-    const char *p = s + strlen(s);
-    if (p > s && p[-1] == '\n')
-        p--;
-    while (p > s && !(p[-1] == '\n' && --n <= 0))
-        p--;
-    *ret_more = p > s;
-    return p;
-}
-
-static void on_logs(enum fault f, const struct err *err, const char *text, void *ud) {
-    struct logs_call *l = ud;
-    struct xch *x = l->x;
-
-    if (f) {
-        answer_fault(x, f, err);
-    } else {
-        _cleanup_free_ char *clean = to_utf8(text);
-        bool more = false;
-        const char *shown = clean ? clean : "(log too large)\n";
-        if (l->q.has_scope)
-            shown = last_lines(shown, SCOPE_LOG_LINES, &more);
-        if (!*shown)
-            shown = "(no logs)";
-        if (l->q.has_scope) {
-            answer_scope(
-                x, l->id, "logs", l->q.scope, shown, more,
-                "The current backend only contributes sandbox container logs to the all scope.");
-        } else {
-            deprecated(x);
-            xch_respond(x, 200, TEXT, shown, strlen(shown));
-        }
-    }
-    xch_release(x);
-    free(l);
-}
-
-static void begin_logs(struct call *c, const struct diag_query *q, unsigned tail, text_cb cb) {
-    struct logs_call *l = calloc(1, sizeof *l);
-
-    if (!l) {
-        xch_error(c->x, 500, CODE_UNKNOWN, "out of memory");
-        return;
-    }
-    l->x = c->x;
-    l->q = *q;
-    str_copy(l->id, sizeof l->id, c->m->params[0]);
-    xch_hold(c->x);
-    service_logs(c->x->api->o.service, l->id, &(struct log_query){.tail = tail}, cb, l);
-}
-
-void op_logs(struct call *c) {
-    struct diag_query q = {0};
-
-    if (!read_query(c, "tail", 100, 50, "limit", &q) ||
-        (q.has_scope && !check_scope(c->x, &q, "logs", "container")))
-        return;
-    begin_logs(c, &q, q.has_scope ? SCOPE_LOG_LINES + 1 : (unsigned)q.tail, on_logs);
-}
-
-/* ---- inspect, events, summary ---- */
 
 static void answer_text(struct xch *x, struct buf *b) {
     if (buf_ok(b))
@@ -298,35 +154,115 @@ static void answer_text(struct xch *x, struct buf *b) {
         xch_error(x, 500, CODE_UNKNOWN, "out of memory");
 }
 
-void op_inspect(struct call *c) {
-    _cleanup_buf_ struct buf b = BUF_INIT(MAX_TEXT);
-    struct sandbox *sb = find(c);
+/* ---- logs ---- */
 
-    if (sb) {
-        write_inspect(&b, c->x->api, sb);
-        answer_text(c->x, &b);
+/* Last lines of a log in good form; malloc'd. lines 0 = all that came. */
+static char *shown_log(const char *raw, int64_t lines, bool *ret_truncated) {
+    bool more = false, cut;
+    const char *from = diag_last_bytes(raw, DIAG_MAX_LOG, &cut);
+
+    if (lines)
+        from = diag_last_lines(from, lines, &more);
+    *ret_truncated = more || cut;
+    return *from ? diag_to_utf8(from) : strdup("(no logs)");
+}
+
+static void on_logs(enum fault f, const struct err *err, const char *text, void *ud) {
+    struct diag *d = ud;
+    bool truncated;
+
+    if (f) {
+        answer_fault(d->x, f, err);
+        diag_end(d);
+        return;
     }
+    _cleanup_free_ char *shown = shown_log(text, *d->scope ? SCOPE_LOG_LINES : 0, &truncated);
+    if (!shown) {
+        xch_error(d->x, 500, CODE_UNKNOWN, "out of memory");
+    } else if (*d->scope) {
+        answer_scope(
+            d, "logs", shown, truncated,
+            "The current backend only contributes sandbox container logs to the all scope.");
+    } else {
+        deprecated(d->x);
+        xch_respond(d->x, 200, TEXT, shown, strlen(shown));
+    }
+    diag_end(d);
+}
+
+void op_logs(struct call *c) {
+    struct diag *d = diag_new(c, logs_params, "logs", "container");
+
+    if (!d)
+        return;
+    const char *since = *d->scope ? NULL : json_str(d->query, "since");
+    struct log_query q = {
+        .tail = *d->scope ? SCOPE_LOG_LINES + 1 : (unsigned)json_int(d->query, "tail", 100),
+        .timestamps = true,
+        .since_us = since ? clock_wall_us() - diag_parse_since(since) * 1000000 : 0,
+    };
+    service_logs(d->x->api->o.service, d->id, &q, on_logs, d);
+}
+
+/* ---- inspect, events ---- */
+
+static void then_inspect(struct diag *d) {
+    _cleanup_buf_ struct buf b = BUF_INIT(MAX_TEXT);
+    const struct sandbox *sb = sandbox_of(d);
+
+    if (sb && has_details(d, sb)) {
+        diag_put_inspect(&b, d->details, sb);
+        answer_text(d->x, &b);
+    }
+    diag_end(d);
+}
+
+void op_inspect(struct call *c) {
+    struct diag *d = diag_new(c, inspect_params, NULL, NULL);
+
+    if (d)
+        ask_details(d, then_inspect);
+}
+
+/* Ends the text after n lines; true: there were more. */
+static bool cut_lines(struct buf *b, int n) {
+    for (size_t i = 0; i < b->len; i++)
+        if (b->data[i] == '\n' && --n == 0) {
+            bool more = i + 1 < b->len;
+            b->data[i + 1] = '\0';
+            b->len = i + 1;
+            return more;
+        }
+    return false;
+}
+
+static void then_events(struct diag *d) {
+    _cleanup_buf_ struct buf b = BUF_INIT(MAX_TEXT);
+    const struct sandbox *sb = sandbox_of(d);
+
+    if (sb && has_details(d, sb)) {
+        diag_put_events(&b, d->details, sb,
+                        *d->scope ? SCOPE_EVENT_LINES : json_int(d->query, "limit", 50));
+        if (*d->scope && buf_ok(&b)) {
+            bool more = cut_lines(&b, SCOPE_EVENT_LINES);
+            answer_scope(d, "events", b.data, more,
+                         "The current backend only contributes runtime events to the all scope.");
+        } else {
+            deprecated(d->x);
+            answer_text(d->x, &b);
+        }
+    }
+    diag_end(d);
 }
 
 void op_events(struct call *c) {
-    _cleanup_buf_ struct buf b = BUF_INIT(MAX_TEXT);
-    struct diag_query q = {0};
+    struct diag *d = diag_new(c, events_params, "events", "runtime");
 
-    if (!read_query(c, "tail", 100, 50, "limit", &q) ||
-        (q.has_scope && !check_scope(c->x, &q, "events", "runtime")))
-        return;
-    struct sandbox *sb = find(c);
-    if (!sb)
-        return;
-    write_events(&b, sb, q.has_scope ? SCOPE_EVENT_LINES : q.limit);
-    if (q.has_scope) {
-        answer_scope(c->x, sb->spec.id, "events", q.scope, b.data ? b.data : "", false,
-                     "The current backend only contributes runtime events to the all scope.");
-        return;
-    }
-    deprecated(c->x);
-    answer_text(c->x, &b);
+    if (d)
+        ask_details(d, then_events);
 }
+
+/* ---- summary ---- */
 
 static void rule(struct buf *b, char ch, int n) {
     for (int i = 0; i < n; i++)
@@ -334,40 +270,60 @@ static void rule(struct buf *b, char ch, int n) {
     buf_char(b, '\n');
 }
 
-static void on_summary(enum fault f, const struct err *err, const char *text, void *ud) {
-    struct logs_call *l = ud;
-    struct xch *x = l->x;
-    _cleanup_buf_ struct buf b = BUF_INIT(MAX_TEXT);
-    struct sandbox *sb = service_get(x->api->o.service, l->id);
+static void section(struct buf *b, const char *title) {
+    buf_printf(b, "\n%s\n", title);
+    rule(b, '-', 40);
+}
 
-    if (f == FAULT_NOT_FOUND || !sb) {
-        answer_fault(x, FAULT_NOT_FOUND, err);
-    } else {
-        rule(&b, '=', 72);
-        buf_printf(&b, "Sandbox %s\n", l->id);
-        rule(&b, '=', 72);
-        buf_str(&b, "\nINSPECT\n");
-        rule(&b, '-', 40);
-        write_inspect(&b, x->api, sb);
-        buf_str(&b, "\nEVENTS\n");
-        rule(&b, '-', 40);
-        write_events(&b, sb, l->q.limit);
-        buf_printf(&b, "\nLOGS (last %lld lines)\n", (long long)l->q.tail);
-        rule(&b, '-', 40);
-        _cleanup_free_ char *clean = f ? NULL : to_utf8(text);
-        buf_printf(&b, "%s\n",
-                   f                 ? "[error: the log could not be read]"
-                   : clean && *clean ? clean
-                                     : "(no logs)");
-        answer_text(x, &b);
+static void on_summary_logs(enum fault f, const struct err *err, const char *text, void *ud) {
+    struct diag *d = ud;
+    _cleanup_buf_ struct buf b = BUF_INIT(MAX_TEXT);
+    const struct sandbox *sb = sandbox_of(d);
+    char title[48];
+    bool truncated;
+
+    if (!sb) {
+        diag_end(d);
+        return;
     }
-    xch_release(x);
-    free(l);
+    if (!d->details && !d->details_fault)
+        d->details = diag_own_details(sb);
+    rule(&b, '=', 72);
+    buf_printf(&b, "SANDBOX DIAGNOSTICS SUMMARY: %s\n", d->id);
+    rule(&b, '=', 72);
+    section(&b, "INSPECT");
+    if (d->details)
+        diag_put_inspect(&b, d->details, sb);
+    else
+        buf_str(&b, "[error: the runtime could not be asked]\n");
+    section(&b, "EVENTS");
+    if (d->details)
+        diag_put_events(&b, d->details, sb, json_int(d->query, "event_limit", 20));
+    else
+        buf_str(&b, "[error: the runtime could not be asked]\n");
+    snprintf(title, sizeof title, "LOGS (last %lld lines)",
+             (long long)json_int(d->query, "tail", 50));
+    section(&b, title);
+    _cleanup_free_ char *shown = f ? NULL : shown_log(text, 0, &truncated);
+    buf_printf(&b, "%s\n", shown ? shown : "[error: the log could not be read]");
+    answer_text(d->x, &b);
+    diag_end(d);
+}
+
+static void then_summary(struct diag *d) {
+    struct log_query q = {.tail = (unsigned)json_int(d->query, "tail", 50), .timestamps = true};
+
+    if (d->details_fault == FAULT_NOT_FOUND) {
+        answer_fault(d->x, FAULT_NOT_FOUND, &d->details_err);
+        diag_end(d);
+        return;
+    }
+    service_logs(d->x->api->o.service, d->id, &q, on_summary_logs, d);
 }
 
 void op_summary(struct call *c) {
-    struct diag_query q = {0};
+    struct diag *d = diag_new(c, summary_params, NULL, NULL);
 
-    if (read_query(c, "tail", 50, 20, "event_limit", &q))
-        begin_logs(c, &q, (unsigned)q.tail, on_summary);
+    if (d)
+        ask_details(d, then_summary);
 }

@@ -28,7 +28,8 @@ static const struct schema delete_schema = {
         {0},
     }};
 
-const struct body_form policy_put_form = {"NetworkPolicyReplacement", &put_schema, .is_value = true},
+const struct body_form policy_put_form = {"NetworkPolicyReplacement", &put_schema,
+                                          .is_value = true},
                        policy_patch_form = {"NetworkPolicyRules", &patch_schema, .is_value = true},
                        policy_del_form = {"NetworkPolicyTargets", &delete_schema, .is_value = true};
 

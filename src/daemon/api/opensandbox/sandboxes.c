@@ -118,8 +118,8 @@ static bool read_list_query(struct xch *x, struct list_query *q) {
     q->page = json_int(in, "page", 1);
     q->page_size = json_int(in, "pageSize", 20);
     json_array_foreach(json_object_get(in, "state"), i, state) {
-        q->filter.states |= parse_states(json_string_value(state)) |
-                            1u << 31; /* an unknown word matches nothing */
+        q->filter.states |=
+            parse_states(json_string_value(state)) | 1u << 31; /* an unknown word matches nothing */
     }
     const char *filter = json_str(in, "metadata");
     if (filter && *filter && !(q->metadata = parse_metadata_filter(filter))) {

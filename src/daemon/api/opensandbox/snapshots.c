@@ -4,8 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/api/opensandbox/dialect.h"
-#include "daemon/api/schema.h"
+#include "daemon/api/opensandbox/bodies.h"
 
 #define PAGE_SIZE_MAX 200
 
@@ -36,6 +35,9 @@ static const struct schema create_schema = {
         {0},
     }};
 
+const struct body_form snapshot_form = {"CreateSnapshotRequest", &create_schema,
+                                        .is_optional = true};
+
 static void on_created(enum fault f, const struct err *err, const struct snap_row *row, void *ud) {
     struct xch *x = ud;
 
@@ -51,16 +53,10 @@ static void on_created(enum fault f, const struct err *err, const struct snap_ro
 }
 
 static void create_body(struct xch *x, const char *data, size_t len) {
-    bool has_body = len > 0 && !(len == 4 && memcmp(data, "null", 4) == 0);
-    json_t *detail = json_array();
-    _cleanup_json_ json_t *in =
-        has_body ? schema_check_body(&create_schema, data, len, detail) : json_object();
+    _cleanup_json_ json_t *in = take_body(x, &snapshot_form, data, len);
 
-    if (!in) {
-        xch_violations(x, detail);
+    if (!in)
         return;
-    }
-    json_decref(detail);
     xch_hold(x);
     service_snapshot_create(x->api->o.service, x->id, json_str(in, "name"), on_created, x);
 }
@@ -132,49 +128,49 @@ static void on_listed(enum fault f, const struct err *err, const struct snap_pag
 }
 
 /* States are matched by their exact words; an unknown one matches nothing. */
-static unsigned asked_states(const struct query *q) {
+static unsigned asked_states(const json_t *list) {
     unsigned states = 0;
-    for (size_t i = 0; i < q->keys.n; i++)
-        if (str_eq(q->keys.v[i], "state"))
-            states |= 1u << snap_state_of(q->values.v[i]);
+    json_t *state;
+    size_t i;
+
+    json_array_foreach(list, i, state) {
+        states |= 1u << snap_state_of(json_string_value(state));
+    }
     return states;
 }
 
-static void list(struct xch *x, const struct query *raw, const struct paging *asked) {
-    const char *sandbox = query_get(raw, "sandboxId");
-    struct paging *p = malloc(sizeof *p);
-    struct snap_query q = {
-        .sandbox_id = str_is_empty(sandbox) ? NULL : sandbox,
-        .name = query_get(raw, "name"),
-        .states = asked_states(raw),
-        .skip = (asked->page - 1) * asked->size,
-        .max = asked->size,
-    };
-
-    if (!p) {
-        xch_error(x, 500, CODE_UNKNOWN, "out of memory");
-        return;
-    }
-    *p = *asked;
-    xch_hold(x);
-    service_snapshot_list(x->api->o.service, &q, on_listed, p);
-}
+const struct param snapshot_params[] = {
+    {.name = "sandboxId", .type = F_STRING, .help = "Only those of this sandbox."},
+    {.name = "name", .type = F_STRING, .help = "Only those of exactly this name."},
+    {.name = "state",
+     .type = F_STRING,
+     .is_repeated = true,
+     .help = "Only those in one of these states."},
+    {.name = "page", .type = F_INT, .dflt = 1, .min = 1, .max = INT32_MAX},
+    {.name = "pageSize", .type = F_INT, .dflt = 20, .min = 1, .max = PAGE_SIZE_MAX},
+    {0},
+};
 
 void op_snapshot_list(struct call *c) {
-    const char *text = h1_req_query(c->x->req);
-    json_t *detail = json_array();
-    struct paging p = {.x = c->x};
-    struct query raw = {0};
+    _cleanup_json_ json_t *in = take_query(c->x, snapshot_params);
+    const char *sandbox = json_str(in, "sandboxId");
+    struct paging *p = in ? malloc(sizeof *p) : NULL;
 
-    query_parse(text, text ? strlen(text) : 0, &raw);
-    p.page = param_int("query", "page", query_get(&raw, "page"), 1, 1, INT32_MAX, detail);
-    p.size =
-        param_int("query", "pageSize", query_get(&raw, "pageSize"), 20, 1, PAGE_SIZE_MAX, detail);
-    if (json_array_size(detail) > 0) {
-        xch_violations(c->x, detail);
-    } else {
-        json_decref(detail);
-        list(c->x, &raw, &p);
+    if (!in)
+        return;
+    if (!p) {
+        xch_error(c->x, 500, CODE_UNKNOWN, "out of memory");
+        return;
     }
-    query_done(&raw);
+    *p = (struct paging){
+        .x = c->x, .page = json_int(in, "page", 1), .size = json_int(in, "pageSize", 20)};
+    struct snap_query q = {
+        .sandbox_id = str_is_empty(sandbox) ? NULL : sandbox,
+        .name = json_str(in, "name"),
+        .states = asked_states(json_object_get(in, "state")),
+        .skip = (p->page - 1) * p->size,
+        .max = p->size,
+    };
+    xch_hold(c->x);
+    service_snapshot_list(c->x->api->o.service, &q, on_listed, p);
 }
