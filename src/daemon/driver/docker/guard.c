@@ -348,8 +348,9 @@ static int wait_ready(struct docker *k, const struct guard *g, uint16_t port, st
         if (r == 0)
             break;
         if (clock_mono_ms() >= look_ms) {
-            if ((r = check_alive(k, g->container, err)) < 0)
-                return r;
+            int alive = check_alive(k, g->container, err);
+            if (alive < 0)
+                return alive;
             look_ms = clock_mono_ms() + 500;
         }
         /* there is no descriptor that tells of another machine's port: wait a little longer each
