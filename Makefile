@@ -5,7 +5,7 @@ ROOT = $(CURDIR)/$(BUILD)/root
 BIN = $(ROOT)/usr/local/bin
 J ?= $(shell nproc)
 
-.PHONY: help all setup run test test-quick test-asan test-vm bench install fmt lint fuzz clean
+.PHONY: help all setup run test test-quick test-asan test-vm bench install deb fmt lint fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -60,6 +60,10 @@ install: all ## install below PREFIX (default /usr/local); DESTDIR is honoured
 	@DESTDIR=$(DESTDIR) meson install -C $(BUILD)
 	@meson configure $(BUILD) --prefix=/usr/local # what build/root is laid out with
 
+deb: ## a Debian package in build-deb
+	@scripts/setup build deb
+	@packaging/make-deb build-deb
+
 fmt: ## format the sources
 	@git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
 
@@ -69,4 +73,4 @@ lint: ## clang-tidy, cppcheck, include directions, house limits
 	@scripts/lint $(BUILD)
 
 clean: ## remove build folders
-	@rm -rf build build-asan build-tsan build-fuzz
+	@rm -rf build build-deb build-asan build-tsan build-fuzz
