@@ -25,7 +25,7 @@ struct making {
     const struct sandbox_spec *spec;
     json_t *image;     /* inspect answer */
     char platform[64]; /* of the image, normalised */
-    const char *const *binds;
+    struct agent_way way;
     struct port_binding ports[PORTS_MAX];
     size_t n_ports; /* reserved */
     struct guard guard;
@@ -120,9 +120,11 @@ static int step_image(struct making *m, struct err *err) {
         return DRIVER_IMAGE_PULL;
     }
     platform_of_image(m->image, m->platform, sizeof m->platform);
-    if (!is_windows(m->spec))
-        m->binds = agent_binds(m->k, m->spec->image);
     return 0;
+}
+
+static int step_agent(struct making *m, struct err *err) {
+    return is_windows(m->spec) ? 0 : agent_way(m->k, m->spec->image, m->platform, &m->way, err);
 }
 
 /* ---- ports and guard ---- */
@@ -213,7 +215,7 @@ static int step_container(struct making *m, struct err *err) {
                                        .ports = m->ports,
                                        .n_ports = m->n_ports,
                                        .has_runtime_volume = m->has_guard,
-                                       .agent_binds = m->binds};
+                                       .agent_binds = m->way.binds};
     char platform[64] = "", name[SANDBOX_ID_MAX + 16];
     int r = make_labels(m, err);
 
@@ -249,7 +251,7 @@ static int step_enter(struct making *m, struct err *err) {
 static int step_inject(struct making *m, struct err *err) {
     if (is_windows(m->spec))
         return agent_inject_windows(m->k, m->container, err);
-    return m->binds ? 0 : agent_inject(m->k, m->container, m->platform, err);
+    return agent_inject(m->k, m->container, m->platform, &m->way, err);
 }
 
 static int step_start(struct making *m, struct err *err) {
@@ -289,11 +291,8 @@ static void remove_container(struct making *m) {
 
 /* May this failure end differently at once? The guard's ports are bound already. */
 static bool may_retry(struct making *m, const struct err *err) {
-    if (m->binds && agent_binds_failed(m->k, err->msg)) {
-        m->binds = NULL;
-        return true;
-    }
-    return !m->has_guard && m->n_ports && ports_is_conflict(err->msg);
+    return agent_way_failed(m->k, &m->way, err->msg) ||
+           (!m->has_guard && m->n_ports && ports_is_conflict(err->msg));
 }
 
 static int make_container(struct making *m, struct err *err) {
@@ -364,7 +363,8 @@ static void finish(struct making *m, struct instance_info *ret) {
 }
 
 static int make(struct making *m, struct err *err) {
-    static const struct step first[] = {{"image", "create-image", step_image}};
+    static const struct step first[] = {{"image", "create-image", step_image},
+                                        {"agent", "create-agent", step_agent}};
     static const struct step guard[] = {{"guard", "create-guard", step_guard}};
     static const struct step last[] = {{"inspect", "create-inspected", step_inspect},
                                        {"ready", "create-ready", step_ready}};
@@ -393,6 +393,7 @@ int docker_create(struct driver *d, const struct sandbox_spec *spec, struct inst
     else
         finish(&m, ret);
     release_ports(&m);
+    agent_way_done(m.k, &m.way);
     if (r == 0 && ret_steps)
         *ret_steps = m.times;
     json_decref(m.image);

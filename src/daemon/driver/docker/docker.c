@@ -13,29 +13,13 @@
 #include "base/log.h"
 
 #ifdef COVE_CRASH_POINTS
-const char *const docker_crash_points[] = {"create-image",
-                                           "create-ports",
-                                           "create-guard",
-                                           "create-container",
-                                           "create-entered",
-                                           "create-injected",
-                                           "create-started",
-                                           "create-inspected",
-                                           "create-ready",
-                                           "agent-helper",
-                                           "guard-volume",
-                                           "guard-created",
-                                           "guard-started",
-                                           "remove-killed",
-                                           "remove-container",
-                                           "remove-guard",
-                                           "pause-sandbox",
-                                           "pause-guard",
-                                           "resume-guard",
-                                           "snapshot-commit",
-                                           "snapshot-committed",
-                                           "recover-one",
-                                           NULL};
+const char *const docker_crash_points[] = {
+    "create-image",     "create-agent",       "create-ports",    "create-guard",
+    "create-container", "create-entered",     "create-injected", "create-started",
+    "create-inspected", "create-ready",       "agent-helper",    "guard-volume",
+    "guard-created",    "guard-started",      "remove-killed",   "remove-container",
+    "remove-guard",     "pause-sandbox",      "pause-guard",     "resume-guard",
+    "snapshot-commit",  "snapshot-committed", "recover-one",     NULL};
 #else
 const char *const docker_crash_points[] = {NULL};
 #endif

@@ -167,16 +167,24 @@ void platform_of_image(const json_t *image_inspect, char *ret, size_t size);
 /* ---- agent.c ---- */
 int docker_agent_new(struct docker *k, struct docker_agent **ret, struct err *err);
 struct docker_agent *docker_agent_free(struct docker_agent *a);
-/* Binds that bring the agent without copying ("src:dst:ro", NULL-terminated), when the engine sees
- * our files; NULL = agent_inject must be used. The first call finds out, with a helper container of
- * that image. */
-const char *const *agent_binds(struct docker *k, const char *image);
+/* How the agent gets into one container. */
+struct agent_way {
+    struct archive *archive;
+    const char *const *binds; /* "src:dst:ro", NULL-terminated; NULL = agent_inject is needed */
+};
+/* Binds when the engine sees our files: the first call finds that out, with a helper container of
+ * that image. platform: of the image, normalised, "" = unknown. DRIVER_AGENT_*, DRIVER_BOOTSTRAP.
+ */
+int agent_way(struct docker *k, const char *image, const char *platform, struct agent_way *ret,
+              struct err *err);
+void agent_way_done(struct docker *k, struct agent_way *w);
 /* A container that was bound did not start: is that the reason? Then binds are given up for good,
- * and the create can be tried again. */
-bool agent_binds_failed(struct docker *k, const char *why);
-/* Copies launcher and agent into a container that is made and not started. platform: of its image,
- * normalised, "" = unknown. DRIVER_AGENT_*, DRIVER_BOOTSTRAP. */
-int agent_inject(struct docker *k, const char *container, const char *platform, struct err *err);
+ * and the create can be tried again with agent_inject. */
+bool agent_way_failed(struct docker *k, struct agent_way *w, const char *why);
+/* Copies launcher and agent into a container that is made and not started, unless they are bound.
+ */
+int agent_inject(struct docker *k, const char *container, const char *platform, struct agent_way *w,
+                 struct err *err);
 int agent_inject_windows(struct docker *k, const char *container, struct err *err);
 /* ready.c: returns when the agent has answered, the container has ended, or start_timeout_ms have
  * passed (which is logged only). */

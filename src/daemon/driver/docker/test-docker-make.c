@@ -3,9 +3,13 @@
  * in comments are the seed's tests whose rule is pinned.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
 
+#include "base/path.h"
 #include "base/test.h"
 #include "daemon/driver/docker/agent_priv.h"
 #include "daemon/driver/docker/test-engine.h"
@@ -24,6 +28,8 @@ struct world {
     unsigned containers; /* made so far */
     json_t *body;        /* of the last create of a sandbox */
     char *state;
+    bool sees_us;       /* the engine reads our files */
+    char *probe_source; /* what the last probe bound */
 };
 
 static void say(struct fake_answer *a, int status, const char *message) {
@@ -64,7 +70,12 @@ static void answer_create(struct world *w, const struct fake_request *q, struct 
         say(a, 500, error);
         return;
     }
-    if (!helper) {
+    if (strstr(q->query, "name=cove-probe-")) {
+        _cleanup_json_ json_t *body = json_parse(q->body, q->body_len, NULL);
+        const json_t *mounts = json_object_get(json_object_get(body, "HostConfig"), "Mounts");
+        free(w->probe_source);
+        w->probe_source = strdup(json_str(json_array_get(mounts, 0), "Source"));
+    } else if (!helper) {
         json_decref(w->body);
         w->body = json_parse(q->body, q->body_len, NULL);
     }
@@ -82,11 +93,31 @@ static void answer_start(struct world *w, struct fake_answer *a) {
         w->start_error = NULL;
 }
 
+/* The script plays an engine that sees our files: it reads the probe's file itself. */
+static bool answer_probe(const struct world *w, const struct fake_request *q,
+                         struct fake_answer *a) {
+    char *content = NULL;
+    size_t len;
+
+    if (!strstr(q->query, "cove-probe") || !w->probe_source)
+        return false;
+    if (w->sees_us && path_read_file_at(AT_FDCWD, w->probe_source, 4096, &content, &len) == 0) {
+        a->status = 200;
+        a->type = "application/x-tar";
+        tar_file(&a->body, "cove-probe", 0644, content, len);
+        tar_end(&a->body);
+        free(content);
+    }
+    return true;
+}
+
 /* Files of an execd image: their content is the platform of the image. */
 static void answer_archive(struct world *w, const struct fake_request *q, struct fake_answer *a) {
     bool is_execd = strstr(q->query, "execd"), is_launcher = strstr(q->query, "bootstrap.sh");
     const char *content = w->image_arch ? w->image_arch : "?";
 
+    if (answer_probe(w, q, a))
+        return;
     if ((!is_execd && !is_launcher) || (is_execd && w->no_execd))
         return;
     a->status = 200;
@@ -155,7 +186,9 @@ static struct docker *start(struct world *w, const struct docker_config *c) {
         w->info_os = NULL;
     }
     fake_engine_start(&w->f);
-    return fake_docker_new(&w->f, c);
+    struct docker *k = fake_docker_new(&w->f, c);
+    k->agent->binds_known = -1; /* unless a test says otherwise */
+    return k;
 }
 
 static void stop(struct world *w, struct docker *k) {
@@ -358,11 +391,11 @@ TEST(agent_archives_by_platform) {
     struct docker *k = start(&w, &with_image);
     struct err err = {0};
     struct archive *a, *b, *c;
-    ASSERT_OK(archive_get(k, "linux/amd64", false, &a, &err));
-    ASSERT_OK(archive_get(k, "linux/amd64", false, &b, &err));
+    ASSERT_OK(archive_get(k, ARCHIVE_IMAGE, "linux/amd64", false, &a, &err));
+    ASSERT_OK(archive_get(k, ARCHIVE_IMAGE, "linux/amd64", false, &b, &err));
     ASSERT(a == b);
     ASSERT_INT(fake_engine_count(&w.f, "POST /containers/create"), 1);
-    ASSERT_OK(archive_get(k, "linux/arm64", false, &c, &err));
+    ASSERT_OK(archive_get(k, ARCHIVE_IMAGE, "linux/arm64", false, &c, &err));
     ASSERT_INT(fake_engine_count(&w.f, "POST /containers/create"), 2);
     ASSERT_INT(fake_engine_count(&w.f, "platform=linux%2Farm64&name=sandbox-execd-"), 1);
     ASSERT(memmem(a->tar.data, a->tar.len, "amd64", 5));
@@ -381,7 +414,7 @@ TEST(agent_of_an_old_engine) {
     struct docker *k = start(&w, &with_image);
     struct err err = {0};
     struct archive *a;
-    ASSERT_INT(archive_get(k, "linux/arm64", false, &a, &err), -EINVAL);
+    ASSERT_INT(archive_get(k, ARCHIVE_IMAGE, "linux/arm64", false, &a, &err), -EINVAL);
     ASSERT(strstr(err.msg, "platform-aware container create"));
     stop(&w, k);
 }
@@ -391,17 +424,123 @@ TEST(agent_that_is_missing_or_does_not_start) {
     struct docker *k = start(&w, &with_image);
     struct err err = {0};
     struct archive *a;
-    ASSERT_INT(archive_get(k, "linux/amd64", false, &a, &err), DRIVER_AGENT_COPY);
+    ASSERT_INT(archive_get(k, ARCHIVE_IMAGE, "linux/amd64", false, &a, &err), DRIVER_AGENT_COPY);
     ASSERT(strstr(err.msg, "/execd"));
     ASSERT_INT(fake_engine_count(&w.f, "DELETE /containers/c1"), 1);
     w.helper_error = "no space left";
-    ASSERT_INT(archive_get(k, "linux/amd64", false, &a, &err), DRIVER_AGENT_START);
+    ASSERT_INT(archive_get(k, ARCHIVE_IMAGE, "linux/amd64", false, &a, &err), DRIVER_AGENT_START);
     ASSERT(strstr(err.msg, "no space left"));
     w.helper_error = NULL;
     w.no_execd = false;
-    ASSERT_OK(archive_get(k, "linux/amd64", false, &a, &err)); /* failures are not kept */
+    ASSERT_OK(
+        archive_get(k, ARCHIVE_IMAGE, "linux/amd64", false, &a, &err)); /* failures are not kept */
     archive_put(k, a);
     stop(&w, k);
+}
+
+/* ---- bound or copied ---- */
+
+static char *make_dir(const char *name) {
+    char *path = str_printf("/tmp/cove-test-%d-%s", getpid(), name);
+    ASSERT(path && mkdir(path, 0755) == 0);
+    return path;
+}
+
+struct own {
+    struct world w;
+    struct docker_config c;
+    struct docker *k;
+    struct utsname machine;
+    char *state, *libexec;
+};
+
+/* Our own agent, and an engine of this machine that has not been probed yet. */
+static void start_own(struct own *o, bool sees_us) {
+    ASSERT(uname(&o->machine) == 0);
+    o->state = make_dir("state");
+    o->libexec = make_dir("libexec");
+    _cleanup_free_ char *program = path_join(o->libexec, "cove-execd");
+    ASSERT_OK(path_write_file_at(AT_FDCWD, program, "the agent", 9, 0755, false));
+    o->c = (struct docker_config){.state_dir = o->state, .libexec_dir = o->libexec};
+    o->w.image_arch = o->w.info_arch = o->machine.machine;
+    o->w.info_os = "linux";
+    o->w.sees_us = sees_us;
+    o->k = start(&o->w, &o->c);
+    o->k->agent->binds_known = 0;
+}
+
+static void stop_own(struct own *o) {
+    stop(&o->w, o->k);
+    free(o->w.probe_source);
+    ASSERT_OK(path_remove_tree_at(AT_FDCWD, o->state));
+    ASSERT_OK(path_remove_tree_at(AT_FDCWD, o->libexec));
+    free(o->state);
+    free(o->libexec);
+}
+
+static int create(struct docker *k, struct err *err);
+
+static const json_t *mount_of(const struct world *w, size_t i) {
+    return json_array_get(json_object_get(json_object_get(w->body, "HostConfig"), "Mounts"), i);
+}
+
+TEST(agent_is_bound_where_the_engine_sees_our_files) {
+    struct own o = {0};
+    struct err err = {0};
+    char *content;
+    size_t len;
+    start_own(&o, true);
+    ASSERT_OK(create(o.k, &err));
+    ASSERT_OK(create(o.k, &err));
+    ASSERT_INT(fake_engine_count(&o.w.f, "create?name=cove-probe-"), 1);
+    ASSERT_INT(fake_engine_count(&o.w.f, "PUT "), 0);
+    ASSERT_STR(json_str(mount_of(&o.w, 0), "Target"), "/opt/opensandbox/execd");
+    ASSERT_STR(json_str(mount_of(&o.w, 1), "Target"), "/opt/opensandbox/bootstrap.sh");
+    for (size_t i = 0; i < 2; i++) {
+        ASSERT(json_bool(mount_of(&o.w, i), "ReadOnly", false));
+        ASSERT_OK(path_read_file_at(AT_FDCWD, json_str(mount_of(&o.w, i), "Source"), 4096, &content,
+                                    &len));
+        ASSERT_STR(content, "the agent");
+        free(content);
+    }
+    ASSERT(access(o.w.probe_source, F_OK) < 0); /* cleared away */
+    stop_own(&o);
+}
+
+TEST(agent_is_copied_where_it_does_not) {
+    struct own o = {0};
+    struct err err = {0};
+    start_own(&o, false);
+    ASSERT_OK(create(o.k, &err));
+    ASSERT_OK(create(o.k, &err));
+    ASSERT_INT(fake_engine_count(&o.w.f, "create?name=cove-probe-"), 1);
+    ASSERT_INT(fake_engine_count(&o.w.f, "PUT "), 2);
+    ASSERT(!mount_of(&o.w, 0));
+    stop_own(&o);
+}
+
+TEST(agent_that_cannot_run_bound_is_copied) {
+    struct own o = {.w = {.start_error = "exec: /opt/opensandbox/bootstrap.sh: permission denied",
+                          .start_failures = 1}};
+    struct err err = {0};
+    start_own(&o, true);
+    ASSERT_OK(create(o.k, &err));
+    ASSERT_INT(fake_engine_count(&o.w.f, "PUT "), 1);
+    ASSERT(!mount_of(&o.w, 0));
+    ASSERT_OK(create(o.k, &err)); /* for good */
+    ASSERT_INT(fake_engine_count(&o.w.f, "/start"), 3);
+    ASSERT_INT(fake_engine_count(&o.w.f, "PUT "), 2);
+    stop_own(&o);
+}
+
+TEST(agent_of_another_machine) {
+    struct own o = {0};
+    struct err err = {0};
+    start_own(&o, false);
+    o.w.info_arch = o.w.image_arch = "riscv64";
+    ASSERT_INT(create(o.k, &err), DRIVER_AGENT_COPY);
+    ASSERT(strstr(err.msg, "runtime.execd_image"));
+    stop_own(&o);
 }
 
 /* ---- creates ---- */
@@ -429,7 +568,7 @@ TEST(create_takes_the_agent_of_the_images_platform) {
     ASSERT_OK(create(k, &err));
     ASSERT_INT(fake_engine_count(&w.f, "platform=linux%2Farm64&name=sandbox-execd-"), 1);
     ASSERT_INT(fake_engine_count(&w.f, "create?name=sandbox-0a1b2c3d"), 1);
-    ASSERT_INT(fake_engine_count(&w.f, "PUT /containers/c1/archive"), 1);
+    ASSERT_INT(fake_engine_count(&w.f, "PUT /containers/c2/archive"), 1);
     stop(&w, k);
 }
 
@@ -461,7 +600,7 @@ TEST(create_removes_the_container_after_a_failure) {
     struct err err = {0};
     ASSERT_INT(create(k, &err), DRIVER_AGENT_COPY);
     ASSERT(strstr(err.msg, "tarfile error"));
-    ASSERT_INT(fake_engine_count(&w.f, "DELETE /containers/c1?v=1&force=1"), 1);
+    ASSERT_INT(fake_engine_count(&w.f, "DELETE /containers/c2?v=1&force=1"), 1);
     ASSERT_INT(map_size(k->boxes), 0);
     w.put_error = NULL;
     w.start_error = "OCI runtime create failed";
@@ -489,7 +628,7 @@ TEST(create_tries_again_with_fresh_ports) {
     ASSERT_OK(create(k, &err));
     ASSERT_INT(fake_engine_count(&w.f, "/start"), 3);
     ASSERT_INT(fake_engine_count(&w.f, "create?name=sandbox-0a1b2c3d"), 3);
-    ASSERT_INT(fake_engine_count(&w.f, "DELETE /containers/c1?v=1&force=1"), 1);
+    ASSERT_INT(fake_engine_count(&w.f, "DELETE /containers/c2?v=1&force=1"), 1);
     ASSERT_INT(fake_engine_count(&w.f, "DELETE /containers/c3?v=1&force=1"), 1);
     const json_t *bound = json_array_get(
         json_object_get(json_object_get(json_object_get(w.body, "HostConfig"), "PortBindings"),
@@ -543,7 +682,7 @@ TEST(create_in_an_image_without_opt) {
     struct docker *k = start(&w, &with_image);
     struct err err = {0};
     ASSERT_INT(create(k, &err), DRIVER_AGENT_COPY); /* the script never has one */
-    ASSERT_INT(fake_engine_count(&w.f, "PUT /containers/c1/archive"), 3);
+    ASSERT_INT(fake_engine_count(&w.f, "PUT /containers/c2/archive"), 3);
     stop(&w, k);
 }
 

@@ -1,7 +1,8 @@
 /*
- * The agent of an execd image that the operator configured (lifecycle.md 4.3): its files are read
- * once per platform from a container that is made and never started, and kept as one archive, ready
- * to be unpacked. One fetch at a time; the memory of all archives is bounded by AGENT_CACHE_MAX.
+ * Agents ready for use (lifecycle.md 4.3): our own program, or the files of the execd image that
+ * the operator configured, which are read once per platform from a container that is made and never
+ * started. One fetch at a time. What is bound needs no memory; archives that are copied are kept,
+ * all together bounded by AGENT_CACHE_MAX.
  *
  * The helper container carries LABEL_HELPER, so that agent_collect() finds what a killed daemon
  * left.
@@ -9,37 +10,51 @@
 #include "daemon/driver/docker/agent_priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/crash.h"
 #include "base/id.h"
 #include "base/log.h"
+#include "base/path.h"
+
+#if defined(__x86_64__)
+#define OUR_PLATFORM "linux/amd64"
+#elif defined(__aarch64__)
+#define OUR_PLATFORM "linux/arm64"
+#else
+#define OUR_PLATFORM ""
+#endif
+
+/* Files are unpacked below this directory of the archive. */
+#define LINUX_DIR "opensandbox"
+#define WINDOWS_DIR "oem"
 
 struct part {
-    const char *from, *to;
+    const char *from, *name;
     unsigned mode;
     bool optional;
     int code; /* when it is missing */
 };
 
 static const struct part linux_parts[] = {
-    {"/execd", "opensandbox/execd", 0755, false, DRIVER_AGENT_COPY},
-    {"/bootstrap.sh", "opensandbox/bootstrap.sh", 0755, false, DRIVER_BOOTSTRAP},
-    {"/usr/local/bin/bwrap", "opensandbox/bwrap", 0755, true, 0},
-    {"/usr/local/libexec/opensandbox-session-gate", "opensandbox/opensandbox-session-gate", 0755,
-     true, 0},
-    {"/usr/local/libexec/opensandbox-launcher", "opensandbox/opensandbox-launcher", 0755, true, 0},
+    {"/execd", "execd", 0755, false, DRIVER_AGENT_COPY},
+    {"/bootstrap.sh", "bootstrap.sh", 0755, false, DRIVER_BOOTSTRAP},
+    {"/usr/local/bin/bwrap", "bwrap", 0755, true, 0},
+    {"/usr/local/libexec/opensandbox-session-gate", "opensandbox-session-gate", 0755, true, 0},
+    {"/usr/local/libexec/opensandbox-launcher", "opensandbox-launcher", 0755, true, 0},
 };
 static const struct part windows_parts[] = {
-    {"/install.bat", "oem/install.bat", 0644, false, DRIVER_AGENT_COPY},
-    {"/execd.exe", "oem/execd.exe", 0644, false, DRIVER_AGENT_COPY},
+    {"/install.bat", "install.bat", 0644, false, DRIVER_AGENT_COPY},
+    {"/execd.exe", "execd.exe", 0644, false, DRIVER_AGENT_COPY},
 };
 
 /* ---- the cache ---- */
 
-static struct archive *archive_free(struct archive *a) {
+struct archive *archive_free(struct archive *a) {
     buf_done(&a->tar);
+    strv_done(&a->binds);
     free(a);
     return NULL;
 }
@@ -54,13 +69,14 @@ void archive_put(struct docker *k, struct archive *a) {
         archive_free(a);
 }
 
-static struct archive *cache_find(struct docker_agent *g, const char *key) {
+/* One whose files are bound is of no use for copying. */
+static struct archive *cache_find(struct docker_agent *g, const char *key, bool to_bind) {
     struct archive *found = NULL;
 
     pthread_mutex_lock(&g->lock);
     list_foreach_safe (it, &g->archives) {
         struct archive *a = list_entry(it, struct archive, node);
-        if (!str_eq(a->key, key))
+        if (!str_eq(a->key, key) || (!to_bind && !a->tar.len))
             continue;
         found = a;
         a->refs++;
@@ -92,14 +108,66 @@ static void cache_add(struct docker_agent *g, struct archive *a) {
         archive_free(list_entry(it, struct archive, node));
 }
 
-/* ---- fetching ---- */
+/* ---- an archive grows ---- */
+
+static int add_part(struct archive *a, const char *dir, const struct part *p, const void *data,
+                    size_t len) {
+    char path[64];
+
+    snprintf(path, sizeof path, "%s/%s", dir, p->name);
+    int r = tar_file(&a->tar, path, p->mode, data, len);
+    if (r < 0)
+        return r;
+    size_t n = a->n_parts++;
+    a->parts[n].name = p->name;
+    a->parts[n].mode = p->mode;
+    a->parts[n].len = len;
+    a->parts[n].at = a->tar.len - (len + 511) / 512 * 512;
+    return 0;
+}
+
+/* ---- our own ---- */
+
+/* The launcher is the same file under another name. */
+static int read_own(struct docker *k, struct archive *a, struct err *err) {
+    const char *engine = pulls_engine_platform(k), *program = k->agent->program;
+    const struct part agent = linux_parts[0];
+    _cleanup_free_ char *data = NULL;
+    size_t len;
+
+    if (*engine && *OUR_PLATFORM && !str_eq(engine, OUR_PLATFORM))
+        return err_set(err, DRIVER_AGENT_COPY,
+                       "the engine's machine is %s and our agent is for %s: configure "
+                       "runtime.execd_image",
+                       engine, OUR_PLATFORM);
+    int r = program ? path_read_file_at(AT_FDCWD, program, PART_MAX, &data, &len) : -ENOENT;
+    if (r < 0) {
+        err_sys(err, r, "reading the agent %s", program ? program : "cove-execd");
+        if (err)
+            err->code = DRIVER_AGENT_COPY;
+        return DRIVER_AGENT_COPY;
+    }
+    r = tar_dir(&a->tar, LINUX_DIR, 0755);
+    if (r == 0)
+        r = add_part(a, LINUX_DIR, &agent, data, len);
+    if (r == 0)
+        r = tar_link(&a->tar, LINUX_DIR "/bootstrap.sh", 0755, LINUX_DIR "/execd");
+    if (r == 0)
+        r = tar_end(&a->tar);
+    a->parts[1] = a->parts[0];
+    a->parts[1].name = linux_parts[1].name;
+    a->n_parts = 2;
+    return r < 0 ? err_set(err, DRIVER_AGENT_COPY, "out of memory for the agent's archive") : 0;
+}
+
+/* ---- of an execd image ---- */
 
 static int append(const void *data, size_t len, void *ud) {
     return buf_append(ud, data, len);
 }
 
 static int fetch_part(struct docker *k, const char *container, const struct part *p,
-                      struct buf *tar, struct err *err) {
+                      const char *dir, struct archive *a, struct err *err) {
     _cleanup_buf_ struct buf raw = BUF_INIT(PART_MAX);
     const char *image = k->config.execd_image;
     const void *data;
@@ -124,19 +192,20 @@ static int fetch_part(struct docker *k, const char *container, const struct part
             err->code = p->code;
         return p->code;
     }
-    r = tar_file(tar, p->to, p->mode, data, len);
+    r = add_part(a, dir, p, data, len);
     return r < 0 ? err_set(err, DRIVER_AGENT_COPY, "the execd image %s is too large", image) : 0;
 }
 
-static int fetch_parts(struct docker *k, const char *container, bool windows, struct buf *tar,
+static int fetch_parts(struct docker *k, const char *container, bool windows, struct archive *a,
                        struct err *err) {
     const struct part *parts = windows ? windows_parts : linux_parts;
     size_t n = windows ? ARRAY_SIZE(windows_parts) : ARRAY_SIZE(linux_parts);
-    int r = tar_dir(tar, windows ? "oem" : "opensandbox", 0755);
+    const char *dir = windows ? WINDOWS_DIR : LINUX_DIR;
+    int r = tar_dir(&a->tar, dir, 0755);
 
     for (size_t i = 0; i < n && r == 0; i++)
-        r = fetch_part(k, container, &parts[i], tar, err);
-    return r == 0 ? tar_end(tar) : r;
+        r = fetch_part(k, container, &parts[i], dir, a, err);
+    return r == 0 ? tar_end(&a->tar) : r;
 }
 
 static int helper_create(struct docker *k, const char *platform, char **ret, struct err *err) {
@@ -169,7 +238,7 @@ static bool split(const char *platform, char os[32], char arch[32]) {
     return sscanf(platform, "%31[^/]/%31s", os, arch) == 2;
 }
 
-static int fetch(struct docker *k, const char *platform, bool windows, struct buf *tar,
+static int fetch(struct docker *k, const char *platform, bool windows, struct archive *a,
                  struct err *err) {
     char os[32], arch[32];
     bool known = split(platform, os, arch);
@@ -184,43 +253,54 @@ static int fetch(struct docker *k, const char *platform, bool windows, struct bu
     if (r < 0)
         return r;
     crash_point("agent-helper");
-    r = fetch_parts(k, helper, windows, tar, err);
+    r = fetch_parts(k, helper, windows, a, err);
     int removed = engine_container_remove(k->engine, helper, true, &ignored);
     if (removed < 0 && removed != -ENOENT)
         log_warn("a helper container is left", LOG_STR("container", helper), LOG_ERR(&ignored));
     return r;
 }
 
-static int fetch_new(struct docker *k, const char *key, const char *platform, bool windows,
-                     struct archive **ret, struct err *err) {
+/* ---- both ---- */
+
+static int make(struct docker *k, enum archive_kind kind, const char *platform, const char *key,
+                bool to_bind, struct archive **ret, struct err *err) {
     struct archive *a = calloc(1, sizeof *a);
+    struct err why = {0};
 
     if (!a)
         return err_set(err, -ENOMEM, "out of memory");
     buf_init(&a->tar, AGENT_CACHE_MAX);
     str_copy(a->key, sizeof a->key, key);
     a->refs = 1;
-    int r = fetch(k, platform, windows, &a->tar, err);
+    int r = kind == ARCHIVE_OWN ? read_own(k, a, err)
+                                : fetch(k, platform, kind == ARCHIVE_WINDOWS, a, err);
     if (r < 0) {
         archive_free(a);
         return r;
     }
+    if (to_bind && binds_write(k, a, &why) == 0)
+        buf_done(&a->tar);
+    else if (to_bind)
+        log_warn("the agent cannot be bound, it is copied", LOG_ERR(&why));
     cache_add(k->agent, a);
     *ret = a;
     return 0;
 }
 
-int archive_get(struct docker *k, const char *platform, bool windows, struct archive **ret,
-                struct err *err) {
+int archive_get(struct docker *k, enum archive_kind kind, const char *platform, bool to_bind,
+                struct archive **ret, struct err *err) {
     struct docker_agent *g = k->agent;
-    const char *key = windows ? "windows" : *platform ? platform : "default";
+    const char *key = kind == ARCHIVE_OWN       ? "own"
+                      : kind == ARCHIVE_WINDOWS ? "windows"
+                      : *platform               ? platform
+                                                : "default";
     int r = 0;
 
-    if ((*ret = cache_find(g, key)))
+    if ((*ret = cache_find(g, key, to_bind)))
         return 0;
     pthread_mutex_lock(&g->fetching);
-    if (!(*ret = cache_find(g, key))) /* the one before us may have fetched it */
-        r = fetch_new(k, key, platform, windows, ret, err);
+    if (!(*ret = cache_find(g, key, to_bind))) /* the one before us may have fetched it */
+        r = make(k, kind, platform, key, to_bind, ret, err);
     pthread_mutex_unlock(&g->fetching);
     return r;
 }
