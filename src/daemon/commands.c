@@ -8,6 +8,7 @@
 
 #include "base/path.h"
 #include "daemon/config/config.h"
+#include "daemon/store/migrate.h"
 
 int command_complain(const struct err *err) {
     fprintf(stderr, "coved: %s\n", err_text(err));
@@ -78,4 +79,22 @@ int command_check_config(const struct options *o) {
     printf("%s: good\n", c.path ? c.path : "no configuration file");
     config_done(&c);
     return fflush(stdout) != 0;
+}
+
+int command_migrate(const struct options *o) {
+    const char *env = getenv("OPENSANDBOX_STORE_POSTGRESQL_DSN");
+    _cleanup_free_ char *to = o->to ? strdup(o->to) : env ? strdup(env) : NULL;
+    struct err err = {0};
+    int r;
+
+    if (o->to) /* the list of processes need not show it any longer */
+        explicit_bzero(o->to, strlen(o->to));
+    if (!str_is_empty(to))
+        r = migrate_snapshots(o->from, to, o->dry_run, &err);
+    else
+        r = err_set(&err, -EINVAL,
+                    "migrate-snapshots: give --to, or set OPENSANDBOX_STORE_POSTGRESQL_DSN");
+    if (to)
+        explicit_bzero(to, strlen(to));
+    return r < 0 ? command_complain(&err) : 0;
 }

@@ -6,6 +6,7 @@
 
 int command_init_config(const struct options *o);
 int command_check_config(const struct options *o);
+int command_migrate(const struct options *o);
 
 int command_complain(const struct err *err); /* 1 */
 int command_print(const struct buf *b);      /* to standard output; 1 when that fails */

@@ -140,6 +140,8 @@ int main(int argc, char **argv) {
         return 0;
     case MODE_INIT_CONFIG:
         return command_init_config(&o);
+    case MODE_MIGRATE:
+        return command_migrate(&o);
     case MODE_CHECK_CONFIG:
         return command_check_config(&o);
     default:

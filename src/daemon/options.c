@@ -10,6 +10,7 @@
 const char options_help[] =
     "Usage: coved [OPTION]...\n"
     "       coved init-config [PATH] [--example docker|native] [--force]\n"
+    "       coved migrate-snapshots [--from FILE] [--to DSN] [--dry-run]\n"
     "\n"
     "The daemon that makes and keeps sandboxes. Listens on a Unix socket and, with an API key, on "
     "TCP.\n"
@@ -31,6 +32,10 @@ const char options_help[] =
     "\n"
     "init-config writes a commented configuration for one runtime to PATH (default: native, "
     "~/.sandbox.toml).\n"
+    "migrate-snapshots copies the records of snapshots from an SQLite file (default: "
+    "~/.opensandbox/opensandbox.db)\n"
+    "to a PostgreSQL database (default: OPENSANDBOX_STORE_POSTGRESQL_DSN, which other users of the "
+    "machine do not see).\n"
     "Signals: TERM and INT end the daemon after requests in flight, sandboxes live on; HUP reloads "
     "API keys and log\n"
     "level and opens log files again, USR1 does only the latter.\n";
@@ -52,6 +57,9 @@ enum {
     OPT_VERSION,
     OPT_RELOAD,
     OPT_EXAMPLE,
+    OPT_FROM,
+    OPT_TO,
+    OPT_DRY,
 };
 
 static const struct option table[] = {
@@ -71,6 +79,9 @@ static const struct option table[] = {
     {"version", no_argument, NULL, OPT_VERSION},
     {"reload", no_argument, NULL, OPT_RELOAD}, /* of another server of this wire */
     {"example", required_argument, NULL, OPT_EXAMPLE},
+    {"from", required_argument, NULL, OPT_FROM},
+    {"to", required_argument, NULL, OPT_TO},
+    {"dry-run", no_argument, NULL, OPT_DRY},
     {"help", no_argument, NULL, 'h'},
     {0},
 };
@@ -129,6 +140,15 @@ static int take(struct options *o, int opt, const char *word, struct err *err) {
     case OPT_EXAMPLE:
         o->example = optarg;
         return 0;
+    case OPT_FROM:
+        o->from = optarg;
+        return 0;
+    case OPT_TO:
+        o->to = optarg;
+        return 0;
+    case OPT_DRY:
+        o->dry_run = true;
+        return 0;
     case OPT_VERSION:
         o->mode = MODE_VERSION;
         return 0;
@@ -156,7 +176,12 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *err) {
         o.mode = MODE_INIT_CONFIG;
         optind++;
         o.init_path = optind < argc ? argv[optind++] : NULL;
+    } else if (optind < argc && strcmp(argv[optind], "migrate-snapshots") == 0) {
+        o.mode = MODE_MIGRATE;
+        optind++;
     }
+    if (o.mode != MODE_MIGRATE && (o.from || o.to || o.dry_run))
+        return err_set(err, -EINVAL, "--from, --to and --dry-run belong to migrate-snapshots");
     if (optind < argc)
         return err_set(err, -EINVAL, "unexpected argument '%.100s' (see --help)", argv[optind]);
     if (o.is_private && o.life_fd < 0)

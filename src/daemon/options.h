@@ -12,6 +12,7 @@ enum options_mode {
     MODE_INIT_CONFIG,
     MODE_PROBE,
     MODE_CRASH_POINTS,
+    MODE_MIGRATE,
 };
 
 struct options {
@@ -22,8 +23,11 @@ struct options {
     const char *log_level;
     bool is_private; /* for one client: no TCP, own state, everything removed at the end */
     bool json, force, reload;
-    int life_fd;  /* the daemon ends when this reaches its end; -1 = none */
-    int ready_fd; /* gets one line, the address, when the daemon serves; -1 = none */
+    int life_fd;      /* the daemon ends when this reaches its end; -1 = none */
+    int ready_fd;     /* gets one line, the address, when the daemon serves; -1 = none */
+    const char *from; /* migrate-snapshots; NULL = the usual file */
+    char *to;         /* migrate-snapshots: secret, points into argv; NULL = from the environment */
+    bool dry_run;
     const char *init_path, *example; /* init-config; NULL = the usual ones */
 };
 
