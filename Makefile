@@ -5,7 +5,7 @@ ROOT = $(CURDIR)/$(BUILD)/root
 BIN = $(ROOT)/usr/local/bin
 J ?= $(shell nproc)
 
-.PHONY: help all setup run test test-quick test-asan test-vm bench install deb fmt lint fuzz clean
+.PHONY: help all setup run test test-quick test-asan test-tsan test-vm bench install deb fmt lint fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -40,6 +40,11 @@ test-asan: ## unit and integration suites under AddressSanitizer and UBSan
 	@install build/root/usr/local/lib/cove/cove-execd build-asan/root/usr/local/lib/cove/cove-execd
 	@COVE_EXECD="$(CURDIR)/build-asan/src/execd/cove-execd" PATH="$(CURDIR)/build-asan/root/usr/local/bin:$$PATH" \
 	  python3 tests/run.py --build build-asan $(or $(SUITES),unit integration)
+
+test-tsan: ## unit tests of what runs in threads, under ThreadSanitizer
+	@scripts/setup build test
+	@[ -e build-tsan/build.ninja ] || meson setup build-tsan --prefix=/usr/local --libdir=lib -Db_sanitize=thread -Db_lundef=false >/dev/null
+	@tests/tsan build-tsan $(J)
 
 test-vm: all ## the native driver's and the agent's tests on Debian's stock kernel with pure cgroup v2, in qemu
 	@tests/vm/suite

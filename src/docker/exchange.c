@@ -227,13 +227,13 @@ static int code_of(int status) {
     }
 }
 
-/* Text of an answer that is no JSON: its first line, without what a terminal would act on. */
-static void put_plain(struct err *err, int code, int status, const struct buf *body) {
+/* Text that is no JSON: its first line, without what a terminal would act on. */
+int engine_words(struct err *err, int code, const char *data, size_t len) {
     char text[301];
     size_t n = 0;
 
-    for (size_t i = 0; i < body->len && n < sizeof text - 1; i++) {
-        char c = body->data[i];
+    for (size_t i = 0; i < len && n < sizeof text - 1; i++) {
+        char c = data[i];
         if (c == '\r' || c == '\n')
             break;
         text[n++] = (char)((unsigned char)c < ' ' || c == 0x7f ? ' ' : c);
@@ -241,10 +241,7 @@ static void put_plain(struct err *err, int code, int status, const struct buf *b
     while (n && !utf8_is_valid(text, n))
         n--;
     text[n] = 0;
-    if (n)
-        err_set(err, code, "%s", text);
-    else
-        err_set(err, code, "the Docker engine answered with status %d", status);
+    return err_set(err, code, "%s", n ? text : "the Docker engine gives no reason");
 }
 
 static int status_error(struct exchange *x, struct err *err) {
@@ -259,10 +256,10 @@ static int status_error(struct exchange *x, struct err *err) {
     last_status = status;
     j = body.len && r >= 0 ? json_parse(body.data, body.len, NULL) : NULL;
     message = json_str(j, "message");
-    if (str_is_empty(message)) {
-        put_plain(err, code, status, &body);
-        return code;
-    }
+    if (str_is_empty(message) && body.len)
+        return engine_words(err, code, body.data, body.len);
+    if (str_is_empty(message))
+        return err_set(err, code, "the Docker engine answered with status %d", status);
     if (status == 400 && str_starts(message, "client version "))
         engine_version_forget(x->engine); /* another engine than the one that was asked */
     return err_set(err, code, "%s", message);

@@ -154,7 +154,7 @@ static ssize_t give(struct engine_stream *s, int *ret_which, void *buf, size_t s
     if (r <= 0)
         return r;
     if (which == DEMUX_SYSTEM)
-        return err_set(err, -EREMOTEIO, "%.*s", (int)MIN(n, (size_t)512), piece);
+        return engine_words(err, -EREMOTEIO, piece, n);
     *ret_which = which == DEMUX_STDERR ? 2 : 1;
     memcpy(buf, piece, n);
     return (ssize_t)n;

@@ -133,6 +133,7 @@ void exchange_end(struct exchange *x);
 #define _cleanup_exchange_ _cleanup_(exchange_end)
 
 void engine_status_set(int status);
+int engine_words(struct err *err, int code, const char *data, size_t len);
 
 /* ---- call.c ---- */
 /* "/containers/" id "/start": ids are escaped; ones that would leave their place are refused. */

@@ -41,6 +41,8 @@ static int take(struct tail *t, const char *data, size_t len, struct err *err) {
 
         if (r <= 0)
             return r;
+        if (which == DEMUX_SYSTEM)
+            return engine_words(err, -EREMOTEIO, piece, n);
         r = keep(t, piece, n, err);
         if (r < 0)
             return r;

@@ -165,8 +165,8 @@ static void *accept_all(void *arg) {
         struct served *s = malloc(sizeof *s);
         *s = (struct served){.f = f, .conn = n, .fd = fd};
         f->fds[n] = fd;
+        f->n_conns = n + 1; /* before it can answer: tests count */
         ASSERT(pthread_create(&f->threads[n], NULL, serve, s) == 0);
-        f->n_conns = n + 1;
     }
 }
 

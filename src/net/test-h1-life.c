@@ -500,7 +500,7 @@ static size_t resident_bytes(void) {
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define IDLE_BYTES_MAX 20000 /* the sanitizer's own books */
 #else
 #define IDLE_BYTES_MAX 3072

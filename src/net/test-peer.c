@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -68,13 +69,23 @@ void peer_await(struct peer *p, unsigned flag) {
 
 bool peer_read_head(struct peer *p, int fd) {
     size_t n = 0;
+    bool whole = false;
+    char c;
 
-    while (n < sizeof p->head - 1 && recv(fd, p->head + n, 1, 0) == 1) {
-        p->head[++n] = 0;
-        if (n >= 4 && memcmp(p->head + n - 4, "\r\n\r\n", 4) == 0)
-            return true;
+    while (!whole && n < sizeof p->head - 1 && recv(fd, &c, 1, 0) == 1) {
+        pthread_mutex_lock(&p->lock);
+        p->head[n++] = c;
+        p->head[n] = 0;
+        whole = n >= 4 && memcmp(p->head + n - 4, "\r\n\r\n", 4) == 0;
+        pthread_mutex_unlock(&p->lock);
     }
-    return false;
+    return whole;
+}
+
+void peer_copy_head(struct peer *p, char *ret, size_t size) {
+    pthread_mutex_lock(&p->lock);
+    snprintf(ret, size, "%s", p->head);
+    pthread_mutex_unlock(&p->lock);
 }
 
 void peer_send_bytes(int fd, const void *data, size_t len) {

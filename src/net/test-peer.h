@@ -23,7 +23,7 @@ struct peer {
     _Atomic unsigned n_conns, flag; /* flag: free for the script; grows only */
     pthread_mutex_t lock;
     pthread_cond_t raised;
-    char head[16384]; /* the last request head read by peer_read_head */
+    char head[16384]; /* the last request head read by peer_read_head; see peer_copy_head */
 };
 
 void peer_start(struct peer *p, peer_script script, const void *arg);
@@ -32,6 +32,8 @@ void peer_raise(struct peer *p, unsigned flag); /* sets the flag, for those who 
 void peer_await(struct peer *p, unsigned flag); /* waits until it is at least that */
 /* Reads up to the blank line into p->head. Returns false at the end of the stream. */
 bool peer_read_head(struct peer *p, int fd);
+/* The head, while the script may already read the next one. */
+void peer_copy_head(struct peer *p, char *ret, size_t size);
 void peer_send(int fd, const char *text);
 void peer_send_bytes(int fd, const void *data, size_t len);
 size_t peer_read_to_end(int fd, char *ret,

@@ -753,7 +753,7 @@ def test_engine_restarted_under_the_client():
         with Eng(d.host, timeout_ms=int(5000 * SLOW)) as e:
             for s in [e.send("list", thread=True) for _ in range(8)]:
                 e.answer(s)
-            i = e.create(body={"Image": "cove-test/busybox", "Cmd": ["tail", "-f", "/dev/null"]})["id"]
+            i = e.create(body={"Image": "cove-test/busybox", "Cmd": ["tail", "-f", "/dev/null"], "StopSignal": "SIGKILL"})["id"]
             e.start(id=i)
             watch = e.send("events", thread=True)
             e.event(watch)
