@@ -1,0 +1,78 @@
+"""Operating coved on a real engine: without root, and what a start without a key leaves alone."""
+import os
+import pathlib
+import subprocess
+
+import covekit
+import dockerkit
+
+USER = 65534
+
+
+class Unprivileged(dockerkit.DockerDaemon):
+    """Runs as a user who may do nothing but talk to the engine's socket."""
+
+    def __init__(self, docker, **kw):
+        super().__init__(docker, prefix=["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs",
+                                         "--inh-caps=-all", "--bounding-set=-all"], **kw)
+        self.sections.pop("native")  # its own defaults, below HOME
+
+    def start(self, timeout=30):
+        for p in (self.dir, self.log):
+            if p == self.log:
+                p.touch()
+            os.chown(p, USER, USER)
+        mask = os.umask(0)  # of the socket that is told when it serves
+        try:
+            return super().start(timeout)
+        finally:
+            os.umask(mask)
+
+
+def opened(docker):
+    """The engine's socket, and the way to it, for everyone."""
+    path = pathlib.Path(docker.host.removeprefix("unix://"))
+    path.chmod(0o666)
+    for p in path.parents:
+        if p.stat().st_mode & 0o001 == 0:
+            p.chmod(p.stat().st_mode | 0o011)
+    return docker
+
+
+def test_no_root_is_needed(docker):
+    docker.image("busybox")
+    # an agent of ours cannot be bound from a folder that the user may not read: it is copied or bound by the engine
+    with Unprivileged(opened(docker), sections={"server": {"host": "127.0.0.1"}}) as d:
+        assert int(pathlib.Path(f"/proc/{d.proc.pid}/status").read_text().split("Uid:")[1].split()[0]) == USER
+        s = d.create()
+        assert d.get("/v1/sandboxes/" + s["id"]).json()["status"]["state"] == "Running"
+        assert d.run(s["id"], "echo hello")[0].strip() == "hello"
+        assert (d.dir / ".local/state/cove/state.db").exists()
+        d.delete(s["id"])
+
+
+def test_a_start_without_a_key_touches_no_container(docker, tmp_path):
+    """Guard first: a sandbox that has expired meanwhile still lives after a start that was refused."""
+    with dockerkit.DockerDaemon(docker) as d:
+        s = d.create(timeout=60)
+        container = docker.engine.sandbox(s["id"])["Id"]
+        d.kill()
+        d.sections["server"]["api_key"] = ""
+        d.write_config()
+        env = {k: v for k, v in os.environ.items() if not k.startswith("OPENSANDBOX_")}
+        r = subprocess.run([str(covekit.BIN / "coved"), "--config", str(d.config)], capture_output=True, text=True, timeout=20,
+                           stdin=subprocess.DEVNULL, env={**env, **d.env, "COVE_LIBEXEC": str(covekit.LIBEXEC)})
+        assert r.returncode == 1 and "no API key" in r.stderr
+        assert docker.engine.exists(container)
+        d.sections["server"]["api_key"] = covekit.API_KEY
+        d.start()
+        assert d.get("/v1/sandboxes/" + s["id"]).status == 200
+        d.delete(s["id"])
+
+
+def test_two_daemons_of_one_state_directory(docker):
+    with dockerkit.DockerDaemon(docker) as d:
+        r = subprocess.run([str(covekit.BIN / "coved"), "--config", str(d.config)], capture_output=True, text=True, timeout=20,
+                           stdin=subprocess.DEVNULL, env={**os.environ, **d.env, "COVE_LIBEXEC": str(covekit.LIBEXEC)})
+        assert r.returncode == 1 and "another daemon uses the state directory" in r.stderr, r
+        assert d.get("/health").status == 200
