@@ -9,6 +9,7 @@ dockerd cannot be made to do.
 
 Rules are tried in order, the last added first; the first that matches and is not used up answers.
 """
+import contextlib
 import http.client
 import json
 import os
@@ -210,7 +211,8 @@ class ScriptedEngine:
             up.connect(self.upstream)
             h = {k: v for k, v in r.headers.items() if k.lower() not in ("content-length", "transfer-encoding", "connection")}
             lines = [f"{r.method} {r.target} HTTP/1.1", *[f"{k}: {v}" for k, v in h.items()], f"Content-Length: {len(r.body)}", "Connection: close"]
-            up.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + r.body)
+            with contextlib.suppress(BrokenPipeError):  # dockerd does not read the padding at the end of an archive
+                up.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + r.body)
             threading.Thread(target=end_with, args=(c, up), daemon=True).start()
             while data := up.recv(65536):
                 c.sendall(data)
