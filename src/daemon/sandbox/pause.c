@@ -8,6 +8,8 @@ struct pause_op {
     struct op op;
     bool resume;
     int64_t at_us;
+    bool has_seen;
+    struct instance_info seen; /* after a failure */
 };
 
 static bool start(struct op *o) {
@@ -44,6 +46,19 @@ static void run(struct op *o) {
         o->fault = FAULT_NOT_FOUND;
     else
         o->fault = fault_of(r, p->resume ? FAULT_RESUME : FAULT_PAUSE);
+    if (o->fault != FAULT_NONE) { /* it may be half done, and stay so */
+        struct err ignored = {0};
+        p->has_seen = d->ops->inspect(d, id, &p->seen, &ignored) >= 0;
+        p->at_us = service_now(o->svc);
+    }
+}
+
+static void set_state(struct pause_op *p, enum sandbox_state state) {
+    struct sandbox *sb = p->op.sb;
+
+    sb->state = state;
+    sb->changed_us = p->at_us;
+    sandbox_touch(sb);
 }
 
 static void end(struct op *o) {
@@ -51,11 +66,12 @@ static void end(struct op *o) {
     struct sandbox *sb = o->sb;
 
     /* it may have ended by itself meanwhile: then that stays */
-    if (o->fault == FAULT_NONE && sb->state == (p->resume ? SB_PAUSED : SB_RUNNING)) {
-        sb->state = p->resume ? SB_RUNNING : SB_PAUSED;
-        sb->changed_us = p->at_us;
-        sandbox_touch(sb);
-    }
+    if (o->fault == FAULT_NONE && sb->state == (p->resume ? SB_PAUSED : SB_RUNNING))
+        set_state(p, p->resume ? SB_RUNNING : SB_PAUSED);
+    else if (p->has_seen && sb->state == SB_RUNNING && p->seen.state == INST_PAUSED)
+        set_state(p, SB_PAUSED);
+    else if (p->has_seen && sb->state == SB_PAUSED && p->seen.state == INST_RUNNING)
+        set_state(p, SB_RUNNING);
     telemetry_op(p->resume ? TELEMETRY_RESUME : TELEMETRY_PAUSE, o->fault == FAULT_NONE);
     o->cb(o->fault, &o->err, o->fault ? NULL : sb, o->ud);
 }

@@ -254,7 +254,8 @@ int docker_found(const struct docker *k, const json_t *inspect, struct found_san
     f.metadata = read_metadata(labels);
     if (f.spec.os && f.spec.arch)
         f.platform = json_pack("{s:s,s:s}", "os", f.spec.os, "arch", f.spec.arch);
-    if (!created || rfc3339_parse(created, &f.created_us) < 0)
+    /* engines say year 1 for "no time" */
+    if (!created || rfc3339_parse(created, &f.created_us) < 0 || f.created_us <= 0)
         f.created_us = clock_wall_us();
     /* a label that cannot be read is no reason to end it (lifecycle.md 11, row 26) */
     if (expires && rfc3339_parse(expires, &f.expires_us) < 0)
