@@ -17,6 +17,9 @@ struct api {
     char *eip, *host, *host_ip, *server_host; /* owned copies; NULL = none */
     struct auth_keys *keys;
     struct router *both, *bare, *v1;
+    struct route *tables[3]; /* what the routers stand on */
+    char *openapi;           /* the document, once it was asked for */
+    size_t openapi_len;
     struct h1_pool *pool;
     struct splice_set upgrades; /* of the proxy */
     char public_host[256];      /* found once */

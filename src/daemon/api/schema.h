@@ -35,6 +35,7 @@ struct field {
     const struct schema *sub;
 };
 struct schema {
+    const char *name; /* in the OpenAPI document; NULL = has none of its own */
     const struct field *fields;
     bool is_closed; /* unknown members are refused */
 };

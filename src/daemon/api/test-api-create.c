@@ -5,6 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef __aarch64__
+#define HOST_ARCH "arm64"
+#define OTHER_ARCH "amd64"
+#else
+#define HOST_ARCH "amd64"
+#define OTHER_ARCH "arm64"
+#endif
+
 TEST(bad_creates) {
     static const struct {
         const char *body;
@@ -123,6 +131,92 @@ TEST(lenient_creates) {
     ASSERT(!strstr(text(), "expiresAt") && !strstr(text(), "metadata"));
     create("{" IMAGE ",\"resourceLimits\":{},\"extensions\":{\"cove.entrypoint\":\"none\"}}");
     ASSERT(strstr(text(), "\"entrypoint\":[]"));
+    reply_clear();
+    tear_down();
+}
+
+/* Each field of the capabilities, and a member that asks for it. */
+static const struct {
+    const char *field, *member;
+} asked[] = {
+    {"image.auth", "\"image\":{\"uri\":\"host\",\"auth\":{\"username\":\"u\",\"password\":\"p\"}}"},
+    {"snapshotId", "\"snapshotId\":\"s\""},
+    {"templateId", "\"templateId\":\"t\""},
+    {"resourceLimits.cpu", "\"resourceLimits\":{\"cpu\":\"1\"}"},
+    {"resourceLimits.memory", "\"resourceLimits\":{\"memory\":\"1Gi\"}"},
+    {"resourceLimits.gpu", "\"resourceLimits\":{\"gpu\":\"1\"}"},
+    {"resourceLimits.pids", "\"resourceLimits\":{\"pids\":\"9\"}"},
+    {"resourceLimits.disk", "\"resourceLimits\":{\"disk\":\"1Gi\"}"},
+    {"resourceLimits.ephemeral-storage", "\"resourceLimits\":{\"ephemeral-storage\":\"1Gi\"}"},
+    {"resourceLimits.*", "\"resourceLimits\":{\"fantasy\":\"1\"}"},
+    {"resourceRequests", "\"resourceRequests\":{\"cpu\":\"1\"}"},
+    {"platform", "\"platform\":{\"os\":\"linux\",\"arch\":\"" HOST_ARCH "\"}"},
+    {"platform.os=windows",
+     "\"platform\":{\"os\":\"windows\",\"arch\":\"amd64\"},"
+     "\"resourceLimits\":{\"cpu\":\"4\",\"memory\":\"8Gi\",\"disk\":\"64Gi\"}"},
+    {"platform.arch=*", "\"platform\":{\"os\":\"linux\",\"arch\":\"" OTHER_ARCH "\"}"},
+    {"networkPolicy", "\"networkPolicy\":{}"},
+    {"credentialProxy", "\"networkPolicy\":{},\"credentialProxy\":{\"enabled\":true}"},
+    {"secureAccess", "\"secureAccess\":true"},
+    {"lifecycle", "\"lifecycle\":{}"},
+    {"volumes.host",
+     "\"volumes\":[{\"name\":\"a\",\"mountPath\":\"/x\",\"host\":{\"path\":\"/tmp\"}}]"},
+    {"volumes.pvc",
+     "\"volumes\":[{\"name\":\"a\",\"mountPath\":\"/x\",\"pvc\":{\"claimName\":\"c\"}}]"},
+    {"volumes.ossfs",
+     "\"volumes\":[{\"name\":\"a\",\"mountPath\":\"/x\",\"ossfs\":{\"bucket\":"
+     "\"abc\",\"endpoint\":\"e\",\"accessKeyId\":\"i\",\"accessKeySecret\":\"s\"}}]"},
+    {"extensions.poolRef", "\"extensions\":{\"poolRef\":\"p\"}"},
+    {"extensions.access.renew.extend.seconds",
+     "\"extensions\":{\"access.renew.extend.seconds\":\"300\"}"},
+    {"extensions.bootstrap.execd.isolation",
+     "\"extensions\":{\"bootstrap.execd.isolation\":\"enable\"}"},
+    {"extensions.cove.network", "\"extensions\":{\"cove.network\":\"nat\"}"},
+    {"extensions.cove.cwd", "\"extensions\":{\"cove.cwd\":\"/x\"}"},
+    {"extensions.cove.entrypoint", "\"extensions\":{\"cove.entrypoint\":\"none\"}"},
+    {"extensions.opensandbox.extensions.*", "\"extensions\":{\"opensandbox.extensions.a\":\"b\"}"},
+    {"extensions.*", "\"extensions\":{\"other\":\"b\"}"},
+    {"env", "\"env\":{\"A\":\"b\"}"},
+    {"metadata", "\"metadata\":{\"a\":\"b\"}"},
+    {"timeout", "\"timeout\":60"},
+    {"image", IMAGE},
+    {"entrypoint", "\"entrypoint\":[\"a\"]"},
+};
+
+/* A create that asks for one thing more than it must. */
+static char *create_with(const char *member) {
+    _cleanup_json_ json_t *o =
+        json_parse("{" IMAGE "," GOOD "}", strlen("{" IMAGE "," GOOD "}"), NULL);
+    _cleanup_free_ char *text_of = str_printf("{%s}", member);
+    _cleanup_json_ json_t *more = json_parse(text_of, strlen(text_of), NULL);
+
+    ASSERT(o && more);
+    json_object_update(o, more);
+    if (json_object_get(more, "snapshotId"))
+        json_object_del(o, "image");
+    if (json_object_get(more, "templateId")) {
+        json_object_clear(o);
+        json_object_update(o, more);
+        json_object_set_new(o, "timeout", json_integer(60));
+    }
+    return json_dumps(o, JSON_COMPACT);
+}
+
+TEST(capabilities_are_true) {
+    set_up();
+    ASSERT_INT(ask("GET", "/v1/capabilities", NULL), 200);
+    _cleanup_json_ json_t *j = json();
+    json_t *fields = json_object_get(j, "create");
+    ASSERT_INT(json_object_size(fields), ARRAY_SIZE(asked)); /* none is left out here */
+    for (size_t i = 0; i < ARRAY_SIZE(asked); i++) {
+        const char *what = json_str(fields, asked[i].field);
+        _cleanup_free_ char *body = create_with(asked[i].member);
+        int status = ask("POST", "/v1/sandboxes", body);
+        bool is_refused = status == 400 || status == 501;
+        if (!what || is_refused != str_eq(what, "refused") || (!is_refused && status != 202))
+            test_fail(__FILE__, __LINE__, "%s is %s, but %s: %d %s", asked[i].field,
+                      what ? what : "absent", body, status, text());
+    }
     reply_clear();
     tear_down();
 }

@@ -197,6 +197,9 @@ enum fault service_published(struct service *s, const char *id, int64_t port, st
                              struct err *err);
 const char *service_guard_token(struct service *s, const char *id); /* NULL = none */
 const struct driver_rules *service_rules(const struct service *s);
+/* Would a create with a network policy be honoured, as this server is configured? */
+bool service_takes_policy(struct service *s, bool with_credentials);
+bool service_renews_by_use(const struct service *s); /* see access.h */
 
 /* ---- create ---- */
 enum volume_kind { VOLUME_HOST, VOLUME_NAMED, VOLUME_OSS };

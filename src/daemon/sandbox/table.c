@@ -136,6 +136,21 @@ const char *service_guard_token(struct service *s, const char *id) {
     return d->ops->guard_token && map_has(s->table, id) ? d->ops->guard_token(d, id) : NULL;
 }
 
+bool service_takes_policy(struct service *s, bool with_credentials) {
+    struct driver *d = s->o.driver;
+    struct sandbox_spec spec = {.credential_proxy = with_credentials};
+    struct err err = {0};
+
+    spec.policy = json_pack("{s:[]}", "egress");
+    bool takes = spec.policy && d->ops->check_policy && d->ops->check_policy(d, &spec, &err) == 0;
+    json_decref(spec.policy);
+    return takes;
+}
+
+bool service_renews_by_use(const struct service *s) {
+    return s->access != NULL;
+}
+
 const struct driver_rules *service_rules(const struct service *s) {
     return &s->o.driver->rules;
 }

@@ -75,6 +75,9 @@ void op_metrics_event(struct call *c);
 void op_health(struct call *c);
 void op_version(struct call *c);
 void op_capabilities(struct call *c);
+void op_openapi(struct call *c);
+void op_docs(struct call *c);
+void op_docs_redirect(struct call *c);
 
 /* endpoints.c: "host:port" under which this server is reached; malloc'd */
 char *public_address(struct api *a);
@@ -94,3 +97,6 @@ bool relay_resolve(struct xch *x, const char *id, int64_t port, struct target *r
 void relay_run(struct xch *x, const struct target *to, const struct relay *r);
 /* errors.c */
 void answer_not_found(struct xch *x, const char *id);
+
+/* capabilities.c: fields of a create -> "honoured", "refused", "ignored"; new reference */
+json_t *capabilities_of_create(struct service *s);

@@ -19,14 +19,6 @@ void op_version(struct call *c) {
     xch_json_text(c->x, 200, text, sizeof text - 1);
 }
 
-void op_capabilities(struct call *c) {
-    struct service *s = c->x->api->o.service;
-    json_t *caps = service_capabilities(s);
-    xch_json(c->x, 200,
-             json_pack("{s:s,s:s,s:o}", "driver", service_driver_name(s), "version", COVE_VERSION,
-                       "capabilities", caps ? caps : json_object()));
-}
-
 /* ---- SDK events: cheap on purpose, they double the requests of a create burst ---- */
 
 static const char *const event_types[] = {"sandbox.create", NULL};
@@ -73,7 +65,8 @@ void op_metrics_event(struct call *c) {
 
 /* ---- pools ---- */
 
-static const struct schema capacity = {.fields = (const struct field[]){
+static const struct schema capacity = {.name = "CapacitySpec",
+                                       .fields = (const struct field[]){
                                            {.name = "bufferMax",
                                             .snake = "buffer_max",
                                             .type = F_INT,
@@ -151,6 +144,7 @@ void op_pool_any(struct call *c) {
 
 static const char *const formats[] = {"native", "overlaybd", NULL};
 static const struct schema readiness = {
+    .name = "TemplateReadiness",
     .fields = (const struct field[]){
         {.name = "probe", .type = F_OBJECT},
         {.name = "warmupSeconds", .snake = "warmup_seconds", .type = F_INT, .flags = FIELD_MIN},

@@ -51,39 +51,46 @@ static bool is_size(const char *s) {
 static const char *const oss_versions[] = {"1.0", "2.0", NULL};
 
 static const struct schema image_auth = {
+    .name = "ImageAuth",
     .fields = (const struct field[]){
         {.name = "username", .type = F_STRING, .flags = FIELD_REQUIRED},
         {.name = "password", .type = F_STRING, .flags = FIELD_REQUIRED},
         {0},
     }};
-static const struct schema image = {.fields = (const struct field[]){
+static const struct schema image = {.name = "ImageSpec",
+                                    .fields = (const struct field[]){
                                         {.name = "uri", .type = F_STRING, .flags = FIELD_REQUIRED},
                                         {.name = "auth", .type = F_OBJECT, .sub = &image_auth},
                                         {0},
                                     }};
 static const struct schema platform = {
+    .name = "PlatformSpec",
     .fields = (const struct field[]){
         {.name = "os", .type = F_STRING, .flags = FIELD_REQUIRED},
         {.name = "arch", .type = F_STRING, .flags = FIELD_REQUIRED},
         {0},
     }};
 const struct schema policy_rule_schema = {
+    .name = "NetworkRule",
     .fields = (const struct field[]){
         {.name = "action", .type = F_STRING, .flags = FIELD_REQUIRED},
         {.name = "target", .type = F_STRING, .flags = FIELD_REQUIRED | FIELD_MIN, .min = 1},
         {0},
     }};
 const struct schema policy_schema = {
+    .name = "NetworkPolicy",
     .fields = (const struct field[]){
         {.name = "defaultAction", .snake = "default_action", .type = F_STRING},
         {.name = "egress", .type = F_LIST, .sub = &policy_rule_schema},
         {0},
     }};
-static const struct schema credential_proxy = {.fields = (const struct field[]){
+static const struct schema credential_proxy = {.name = "CredentialProxy",
+                                               .fields = (const struct field[]){
                                                    {.name = "enabled", .type = F_BOOL},
                                                    {0},
                                                }};
-static const struct schema host_volume = {.fields = (const struct field[]){
+static const struct schema host_volume = {.name = "HostVolume",
+                                          .fields = (const struct field[]){
                                               {.name = "path",
                                                .type = F_STRING,
                                                .flags = FIELD_REQUIRED,
@@ -92,6 +99,7 @@ static const struct schema host_volume = {.fields = (const struct field[]){
                                               {0},
                                           }};
 static const struct schema named_volume = {
+    .name = "PvcVolume",
     .fields = (const struct field[]){
         {.name = "claimName",
          .snake = "claim_name",
@@ -110,6 +118,7 @@ static const struct schema named_volume = {
         {0},
     }};
 static const struct schema oss_volume = {
+    .name = "OssfsVolume",
     .fields = (const struct field[]){
         {.name = "bucket",
          .type = F_STRING,
@@ -131,7 +140,8 @@ static const struct schema oss_volume = {
          .min = 1},
         {0},
     }};
-static const struct schema volume = {.fields = (const struct field[]){
+static const struct schema volume = {.name = "Volume",
+                                     .fields = (const struct field[]){
                                          {.name = "name",
                                           .type = F_STRING,
                                           .flags = FIELD_REQUIRED | FIELD_MAX,
@@ -152,6 +162,7 @@ static const struct schema volume = {.fields = (const struct field[]){
                                          {0},
                                      }};
 static const struct schema hook = {
+    .name = "LifecycleHook",
     .is_closed = true,
     .fields = (const struct field[]){
         {.name = "command", .type = F_STRING_LIST, .flags = FIELD_REQUIRED | FIELD_MIN, .min = 1},
@@ -164,6 +175,7 @@ static const struct schema hook = {
         {0},
     }};
 static const struct schema periodic = {
+    .name = "LifecyclePeriodic",
     .is_closed = true,
     .fields = (const struct field[]){
         {.name = "name", .type = F_STRING, .flags = FIELD_REQUIRED},
@@ -178,6 +190,7 @@ static const struct schema periodic = {
         {0},
     }};
 static const struct schema lifecycle = {
+    .name = "Lifecycle",
     .is_closed = true,
     .fields = (const struct field[]){
         {.name = "preStart", .snake = "pre_start", .type = F_OBJECT, .sub = &hook},

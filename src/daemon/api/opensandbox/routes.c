@@ -1,6 +1,6 @@
 /*
- * The route tables of the lifecycle API and the way of a request through them: request id, CORS,
- * API key, router, handler. Owns struct api. Loop thread.
+ * The way of a request through the lifecycle API: request id, CORS, API key, router, handler. Owns
+ * struct api; the routes are made of the table of operations. Loop thread.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -8,113 +8,11 @@
 
 #include "base/log.h"
 #include "daemon/api/auth.h"
-#include "daemon/api/cove/images.h"
-#include "daemon/api/cove/metrics.h"
-#include "daemon/api/opensandbox/dialect.h"
+#include "daemon/api/opensandbox/operations.h"
 #include "daemon/telemetry/telemetry.h"
 
 #define UPSTREAM_IDLE_MAX 32
 #define UPSTREAM_IDLE_MS 30000
-
-/* A route's handler gets (request, match, xch); ours get one struct call. */
-#define HANDLER(name)                                                                \
-    static void at_##name(struct h1_req *r, const struct route_match *m, void *ud) { \
-        name(&(struct call){.x = ud, .m = m});                                       \
-    }
-HANDLER(op_create)
-HANDLER(op_list)
-HANDLER(op_get)
-HANDLER(op_delete)
-HANDLER(op_patch_metadata)
-HANDLER(op_pause)
-HANDLER(op_resume)
-HANDLER(op_renew)
-HANDLER(op_endpoint)
-HANDLER(op_proxy)
-HANDLER(op_logs)
-HANDLER(op_inspect)
-HANDLER(op_events)
-HANDLER(op_summary)
-HANDLER(op_snapshot_create)
-HANDLER(op_snapshot_list)
-HANDLER(op_snapshot_get)
-HANDLER(op_snapshot_delete)
-HANDLER(op_pool_create)
-HANDLER(op_pool_update)
-HANDLER(op_pool_any)
-HANDLER(op_template_create)
-HANDLER(op_template_any)
-HANDLER(op_template_list)
-HANDLER(op_network_policy)
-HANDLER(op_metrics_event)
-HANDLER(op_health)
-HANDLER(op_version)
-HANDLER(op_capabilities)
-
-static void at_images_list(struct h1_req *r, const struct route_match *m, void *ud) {
-    cove_images_list(ud);
-}
-static void at_images_import(struct h1_req *r, const struct route_match *m, void *ud) {
-    cove_images_import(ud);
-}
-static void at_images_remove(struct h1_req *r, const struct route_match *m, void *ud) {
-    cove_images_remove(ud, m->params[0]);
-}
-
-static void at_metrics(struct h1_req *r, const struct route_match *m, void *ud) {
-    cove_metrics(ud);
-}
-
-/* Served bare and under /v1. */
-static const struct route both_routes[] = {
-    {"POST", "/sandboxes", at_op_create},
-    {"GET", "/sandboxes", at_op_list},
-    {"GET", "/sandboxes/{id}", at_op_get},
-    {"DELETE", "/sandboxes/{id}", at_op_delete},
-    {"PATCH", "/sandboxes/{id}/metadata", at_op_patch_metadata},
-    {"POST", "/sandboxes/{id}/pause", at_op_pause},
-    {"POST", "/sandboxes/{id}/resume", at_op_resume},
-    {"POST", "/sandboxes/{id}/renew-expiration", at_op_renew},
-    {"POST", "/sandboxes/{id}/snapshots", at_op_snapshot_create},
-    {"GET", "/snapshots", at_op_snapshot_list},
-    {"GET", "/snapshots/{id}", at_op_snapshot_get},
-    {"DELETE", "/snapshots/{id}", at_op_snapshot_delete},
-    {"GET", "/sandboxes/{id}/endpoints/{port}", at_op_endpoint},
-    {"GET", "/sandboxes/{id}/diagnostics/logs", at_op_logs},
-    {"GET", "/sandboxes/{id}/diagnostics/inspect", at_op_inspect},
-    {"GET", "/sandboxes/{id}/diagnostics/events", at_op_events},
-    {"GET", "/sandboxes/{id}/diagnostics/summary", at_op_summary},
-    {"POST", "/pools", at_op_pool_create},
-    {"GET", "/pools", at_op_pool_any},
-    {"GET", "/pools/{name}", at_op_pool_any},
-    {"PUT", "/pools/{name}", at_op_pool_update},
-    {"DELETE", "/pools/{name}", at_op_pool_any},
-    {"*", "/sandboxes/{id}/proxy/{port}", at_op_proxy},
-    {"*", "/sandboxes/{id}/proxy/{port}/{rest...}", at_op_proxy},
-    {"GET", "/sandboxes/{id}/networkpolicy", at_op_network_policy},
-    {"PUT", "/sandboxes/{id}/networkpolicy", at_op_network_policy},
-    {"PATCH", "/sandboxes/{id}/networkpolicy", at_op_network_policy},
-    {"DELETE", "/sandboxes/{id}/networkpolicy", at_op_network_policy},
-    {"POST", "/templates", at_op_template_create},
-    {"GET", "/templates", at_op_template_list},
-    {"GET", "/templates/{id}", at_op_template_any},
-    {"DELETE", "/templates/{id}", at_op_template_any},
-    {NULL},
-};
-static const struct route bare_routes[] = {
-    {"GET", "/health", at_op_health},
-    {"GET", "/version", at_op_version},
-    {"GET", "/metrics", at_metrics},
-    {NULL},
-};
-static const struct route v1_routes[] = {
-    {"POST", "/metrics/events", at_op_metrics_event},
-    {"GET", "/capabilities", at_op_capabilities},
-    {"GET", "/images", at_images_list},
-    {"POST", "/images", at_images_import},
-    {"DELETE", "/images/{name...}", at_images_remove},
-    {NULL},
-};
 
 /* ---- struct api ---- */
 
@@ -145,6 +43,11 @@ int api_set_keys(struct api *a, const char *key, const json_t *named) {
     return 0;
 }
 
+static int make_router(enum operation_place place, struct route **ret_table, struct router **ret) {
+    *ret_table = operations_routes(place);
+    return *ret_table ? router_new(*ret_table, ret) : -ENOMEM;
+}
+
 int api_new(const struct api_opts *o, struct api **ret) {
     struct api *a = calloc(1, sizeof *a);
     int r;
@@ -162,9 +65,9 @@ int api_new(const struct api_opts *o, struct api **ret) {
     a->pool = h1_pool_new(o->loop, UPSTREAM_IDLE_MAX, UPSTREAM_IDLE_MS);
     if (!a->pool || api_set_keys(a, o->api_key, o->api_keys) < 0) {
         r = -ENOMEM;
-    } else if ((r = router_new(both_routes, &a->both)) == 0 &&
-               (r = router_new(bare_routes, &a->bare)) == 0) {
-        r = router_new(v1_routes, &a->v1);
+    } else if ((r = make_router(ON_BOTH, &a->tables[0], &a->both)) == 0 &&
+               (r = make_router(ON_BARE, &a->tables[1], &a->bare)) == 0) {
+        r = make_router(ON_V1, &a->tables[2], &a->v1);
     }
     if (r < 0) {
         api_free(a);
@@ -184,6 +87,9 @@ void api_free(struct api *a) {
         router_free(a->bare);
     if (a->v1)
         router_free(a->v1);
+    for (size_t i = 0; i < ARRAY_SIZE(a->tables); i++)
+        free(a->tables[i]);
+    free(a->openapi);
     if (a->pool)
         h1_pool_free(a->pool);
     auth_keys_free(a->keys);
