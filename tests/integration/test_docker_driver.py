@@ -3,6 +3,7 @@ sidecars, ports, kill -9 in the middle. A scripted engine stands in front only f
 import json
 import os
 import signal
+import threading
 import time
 import urllib.request
 
@@ -640,6 +641,22 @@ def test_a_container_that_vanishes_between_list_and_look_is_skipped(scripted):
     assert d.ids() == ["one"]
     e.clear()
     d.engine.remove(gone)
+
+
+def test_an_engine_that_hangs_does_not_hold_the_end_up(scripted):
+    d, e = scripted
+    d.create("one")
+    gate = threading.Event()
+    e.on("GET", "/containers/.*/json", gate=gate)
+    n = len(e.seen("GET", "/containers/.*/json"))
+    d.engine.call("POST", "/containers/sandbox-one/kill")
+    covekit_wait(lambda: len(e.seen("GET", "/containers/.*/json")) > n, lambda: "nobody looks", 5)
+    t0 = time.monotonic()
+    d.stop()  # the thread that follows events is in the middle of a look
+    assert time.monotonic() - t0 < 5
+    gate.set()
+    e.clear()
+    d.start(known=["one"])
 
 
 # ---- volumes, snapshots ----

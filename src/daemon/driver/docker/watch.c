@@ -80,14 +80,30 @@ static int64_t started_of(struct docker *k, const char *id) {
     return us;
 }
 
-/* Looks at one container again. -ENOENT: it is gone (already noted). */
-static int look_again(struct docker *k, const char *id, const char *container, struct err *err) {
+/* A look-up that the end of the driver cuts short, should the engine hang. */
+static int ask(struct docker_watch *w, const char *path, const char *query, json_t **ret,
+               struct err *err) {
+    const struct engine_call c = {
+        .method = "GET", .path = path, .query = query, .cancel = w->cancel};
+    return engine_request(w->k->engine, &c, ret, err);
+}
+
+/* Looks at one container again. -ENOENT: it is gone. */
+static int look_again(struct docker_watch *w, const char *id, const char *container,
+                      struct err *err) {
+    struct docker *k = w->k;
     _cleanup_json_ json_t *inspect = NULL;
+    _cleanup_buf_ struct buf path = BUF_INIT(1024);
     int64_t started = started_of(k, id);
     enum instance_state old;
     struct instance_info now;
-    int r = engine_container_inspect(k->engine, container, &inspect, err);
 
+    buf_str(&path, "/containers/");
+    engine_escape(&path, container);
+    buf_str(&path, "/json");
+    if (!buf_ok(&path))
+        return err_set(err, -ENOMEM, "out of memory");
+    int r = ask(w, path.data, NULL, &inspect, err);
     if (r < 0)
         return r;
     if (docker_index_refresh(k, inspect, &old, &now))
@@ -109,7 +125,8 @@ static bool is_followed(struct docker *k, const char *id, const char *container,
 }
 
 static int on_event(const json_t *event, void *ud) {
-    struct docker *k = ((struct docker_watch *)ud)->k;
+    struct docker_watch *w = ud;
+    struct docker *k = w->k;
     const json_t *actor = json_object_get(event, "Actor"),
                  *attributes = json_object_get(actor, "Attributes");
     const char *action = json_str(event, "Action"), *container = json_str(actor, "ID"),
@@ -125,7 +142,9 @@ static int on_event(const json_t *event, void *ud) {
         note_end(k, id, container, INST_GONE, 0);
         return 0;
     }
-    r = look_again(k, id, container, &err);
+    r = look_again(w, id, container, &err);
+    if (r == -ECANCELED)
+        return r;
     if (r < 0 && str_eq(action, "die")) {
         if (!code || str_to_u64(code, &exit_code) < 0 || exit_code > 255)
             exit_code = 255;
@@ -165,11 +184,16 @@ static int copy_index(struct docker *k, struct seen **ret, size_t *ret_n) {
 }
 
 /* Engine id -> entry of its list of containers. */
-static int list_by_id(struct docker *k, json_t **ret, struct err *err) {
-    _cleanup_json_ json_t *list = NULL, *filters = json_pack("{s:[s]}", "label", LABEL_ID);
+static int list_by_id(struct docker_watch *w, json_t **ret, struct err *err) {
+    _cleanup_json_ json_t *list = NULL;
+    _cleanup_buf_ struct buf query = BUF_INIT(1024);
     json_t *by_id = json_object(), *c;
     size_t i;
-    int r = engine_container_list(k->engine, true, filters, &list, err);
+
+    engine_query_add(&query, "all", "1");
+    engine_query_add(&query, "filters", "{\"label\":[\"" LABEL_ID "\"]}");
+    int r = by_id && buf_ok(&query) ? ask(w, "/containers/json", query.data, &list, err)
+                                    : err_set(err, -ENOMEM, "out of memory");
 
     json_array_foreach(list, i, c) {
         const char *container = json_str(c, "Id");
@@ -183,7 +207,8 @@ static int list_by_id(struct docker *k, json_t **ret, struct err *err) {
     return r;
 }
 
-static void resync(struct docker *k) {
+static void resync(struct docker_watch *w) {
+    struct docker *k = w->k;
     _cleanup_free_ struct seen *v = NULL;
     _cleanup_json_ json_t *by_id = NULL;
     struct err err = {0};
@@ -192,7 +217,7 @@ static void resync(struct docker *k) {
     int r = copy_index(k, &v, &n);
 
     if (r == 0 && n > 0)
-        r = list_by_id(k, &by_id, &err);
+        r = list_by_id(w, &by_id, &err);
     for (size_t i = 0; r == 0 && i < n; i++) {
         const json_t *c = json_object_get(by_id, v[i].container);
         if (!c) {
@@ -201,7 +226,7 @@ static void resync(struct docker *k) {
         }
         if (v[i].state == INST_EXITED && str_eq(json_str(c, "State"), "exited"))
             continue;
-        r = look_again(k, v[i].id, v[i].container, &err);
+        r = look_again(w, v[i].id, v[i].container, &err);
         r = r == -ENOENT ? 0 : r;
     }
     if (r < 0)
@@ -228,7 +253,7 @@ static void on_open(void *ud) {
     w->is_open = true;
     if (w->first_done)
         log_info("following the engine's events again");
-    resync(w->k);
+    resync(w);
     note_first(w, 0, NULL);
 }
 
