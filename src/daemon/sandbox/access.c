@@ -103,10 +103,12 @@ int access_open(struct service *s, struct err *err) {
     a->interval_us = (int64_t)s->o.renew.min_interval_s * 1000000;
     list_init(&a->by_use);
     s->access = a;
-    return 0;
+    return s->o.renew.redis_dsn ? access_queue_open(a, err) : 0;
 }
 
 void access_stop(struct service *s) {
+    if (s->access)
+        access_queue_close(s->access);
 }
 
 void access_free(struct service *s) {
@@ -114,6 +116,7 @@ void access_free(struct service *s) {
 
     if (!a)
         return;
+    access_queue_close(a); /* of a service that did not open */
     list_foreach_safe (it, &a->by_use)
         forget(a, list_entry(it, struct entry, by_use));
     map_free(a->table);

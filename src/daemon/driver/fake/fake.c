@@ -1,47 +1,12 @@
 /* The test driver (see fake.h). One mutex guards everything; events are sent without it. */
-#include "daemon/driver/fake/fake.h"
+#include "daemon/driver/fake/fake_priv.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/list.h"
 
-struct inst {
-    struct list link;
-    struct instance_info info;
-};
-
-struct script {
-    int code;
-    char text[200];
-    unsigned fail_times, calls, inside, peak, waiting;
-    bool held;
-};
-
-struct fake {
-    struct driver d;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct list all;
-    struct script s[FAKE_N_OPS];
-    char host[64];
-    uint16_t port;
-    const char *prefix, *guard_token;
-    struct published published;
-    json_t *details;
-    bool exits_in_create;
-    int exit_code;
-    json_t *last_spec;
-    json_t *images; /* object: reference -> true */
-};
-
-static struct fake *of(struct driver *d) {
-    return container_of(d, struct fake, d);
-}
-
-static struct inst *find(struct fake *f, const char *id) {
+struct inst *fake_find(struct fake *f, const char *id) {
     list_foreach (it, &f->all) {
         struct inst *i = list_entry(it, struct inst, link);
         if (strcmp(i->info.id, id) == 0)
@@ -50,7 +15,7 @@ static struct inst *find(struct fake *f, const char *id) {
     return NULL;
 }
 
-static struct inst *add(struct fake *f, const char *id) {
+struct inst *fake_add(struct fake *f, const char *id) {
     struct inst *i = calloc(1, sizeof *i);
     if (!i)
         abort();
@@ -60,14 +25,14 @@ static struct inst *add(struct fake *f, const char *id) {
     return i;
 }
 
-static void drop(struct inst *i) {
+void fake_drop(struct inst *i) {
     list_remove(&i->link);
     free(i);
 }
 
 /* Takes the lock, counts, waits while held. A scripted failure is returned; the lock stays taken.
  */
-static int enter(struct fake *f, enum fake_op op, struct err *err) {
+int fake_enter(struct fake *f, enum fake_op op, struct err *err) {
     struct script *s = &f->s[op];
 
     pthread_mutex_lock(&f->lock);
@@ -85,7 +50,7 @@ static int enter(struct fake *f, enum fake_op op, struct err *err) {
     return err_set(err, s->code, "%s", s->text);
 }
 
-static int leave(struct fake *f, enum fake_op op, int r) {
+int fake_leave(struct fake *f, enum fake_op op, int r) {
     f->s[op].inside--;
     pthread_mutex_unlock(&f->lock);
     return r;
@@ -99,10 +64,10 @@ static int op_create(struct driver *d, const struct sandbox_spec *spec, struct i
                      struct step_times *ret_steps, struct err *err) {
     struct fake *f = of(d);
     struct instance_info ended = {0};
-    int r = enter(f, FAKE_CREATE, err);
+    int r = fake_enter(f, FAKE_CREATE, err);
 
     if (r == 0) {
-        struct inst *i = add(f, spec->id);
+        struct inst *i = fake_add(f, spec->id);
         *ret = i->info;
         json_decref(f->last_spec);
         f->last_spec = sandbox_spec_to_json(spec);
@@ -114,7 +79,7 @@ static int op_create(struct driver *d, const struct sandbox_spec *spec, struct i
         if (ret_steps)
             ret_steps->t[ret_steps->n++] = (struct step_time){"fake", 1};
     }
-    leave(f, FAKE_CREATE, r);
+    fake_leave(f, FAKE_CREATE, r);
     if (ended.id[0] && d->events.on_change)
         d->events.on_change(&ended, d->events.ud);
     return r;
@@ -122,25 +87,25 @@ static int op_create(struct driver *d, const struct sandbox_spec *spec, struct i
 
 static int op_remove(struct driver *d, const char *id, struct err *err) {
     struct fake *f = of(d);
-    int r = enter(f, FAKE_REMOVE, err);
+    int r = fake_enter(f, FAKE_REMOVE, err);
 
     if (r == 0) {
-        struct inst *i = find(f, id);
+        struct inst *i = fake_find(f, id);
         if (i)
-            drop(i);
+            fake_drop(i);
         else
             r = no_such(err, id);
     }
-    return leave(f, FAKE_REMOVE, r);
+    return fake_leave(f, FAKE_REMOVE, r);
 }
 
 static int change(struct driver *d, enum fake_op op, const char *id, enum instance_state from,
                   enum instance_state to, struct err *err) {
     struct fake *f = of(d);
-    int r = enter(f, op, err);
+    int r = fake_enter(f, op, err);
 
     if (r == 0) {
-        struct inst *i = find(f, id);
+        struct inst *i = fake_find(f, id);
         if (!i)
             r = no_such(err, id);
         else if (i->info.state != from)
@@ -148,7 +113,7 @@ static int change(struct driver *d, enum fake_op op, const char *id, enum instan
         else
             i->info.state = to;
     }
-    return leave(f, op, r);
+    return fake_leave(f, op, r);
 }
 
 static int op_pause(struct driver *d, const char *id, struct err *err) {
@@ -163,7 +128,7 @@ static int op_inspect(struct driver *d, const char *id, struct instance_info *re
                       struct err *err) {
     struct fake *f = of(d);
     pthread_mutex_lock(&f->lock);
-    struct inst *i = find(f, id);
+    struct inst *i = fake_find(f, id);
     if (i)
         *ret = i->info;
     pthread_mutex_unlock(&f->lock);
@@ -211,10 +176,10 @@ static int op_describe(struct driver *d, const char *id, json_t **ret, struct er
 static int op_logs(struct driver *d, const char *id, unsigned tail, bool timestamps,
                    int64_t since_us, char **ret, struct err *err) {
     struct fake *f = of(d);
-    int r = enter(f, FAKE_LOGS, err);
+    int r = fake_enter(f, FAKE_LOGS, err);
     if (r == 0)
         *ret = str_printf("log of %s, %u lines\n", id, tail);
-    return leave(f, FAKE_LOGS, r);
+    return fake_leave(f, FAKE_LOGS, r);
 }
 
 static json_t *op_capabilities(struct driver *d) {
@@ -224,57 +189,62 @@ static json_t *op_capabilities(struct driver *d) {
 static int op_ensure_image(struct driver *d, struct sandbox_spec *spec, struct err *err) {
     const char *image = spec->image;
     struct fake *f = of(d);
-    int r = enter(f, FAKE_IMAGE, err);
+    int r = fake_enter(f, FAKE_IMAGE, err);
     if (r == 0 && str_starts(image, "local/missing"))
         r = err_set(err, -ENOENT, "image %s is not in the store", image);
-    return leave(f, FAKE_IMAGE, r);
+    return fake_leave(f, FAKE_IMAGE, r);
 }
 
 static int op_snapshot_create(struct driver *d, const char *id, const char *snapshot_id,
                               char **ret_image, struct err *err) {
     struct fake *f = of(d);
-    int r = enter(f, FAKE_SNAPSHOT, err);
+    int r = fake_enter(f, FAKE_SNAPSHOT, err);
 
-    if (r == 0 && !find(f, id))
+    if (r == 0 && !fake_find(f, id))
         r = no_such(err, id);
     if (r == 0) {
         char *image = str_printf("%s:%s", SNAPSHOT_REPOSITORY, snapshot_id);
         json_object_set_new(f->images, image, json_true());
         *ret_image = image;
     }
-    return leave(f, FAKE_SNAPSHOT, r);
+    return fake_leave(f, FAKE_SNAPSHOT, r);
 }
 
 static int op_snapshot_exists(struct driver *d, const char *image, struct err *err) {
     struct fake *f = of(d);
-    int r = enter(f, FAKE_SNAPSHOT_EXISTS, err);
+    int r = fake_enter(f, FAKE_SNAPSHOT_EXISTS, err);
     if (r == 0 && !json_object_get(f->images, image))
         r = err_set(err, -ENOENT, "no image %s", image);
-    return leave(f, FAKE_SNAPSHOT_EXISTS, r);
+    return fake_leave(f, FAKE_SNAPSHOT_EXISTS, r);
 }
 
 static int op_snapshot_remove(struct driver *d, const char *image, struct err *err) {
     struct fake *f = of(d);
-    int r = enter(f, FAKE_SNAPSHOT_REMOVE, err);
+    int r = fake_enter(f, FAKE_SNAPSHOT_REMOVE, err);
     if (r == 0)
         json_object_del(f->images, image);
-    return leave(f, FAKE_SNAPSHOT_REMOVE, r);
+    return fake_leave(f, FAKE_SNAPSHOT_REMOVE, r);
+}
+
+static bool is_in(const char *const *list, const char *id) {
+    for (; *list; list++)
+        if (strcmp(*list, id) == 0)
+            return true;
+    return false;
 }
 
 static int op_recover(struct driver *d, const char *const *known, const char *const *undone,
                       struct err *err) {
     struct fake *f = of(d);
-    int r = enter(f, FAKE_RECOVER, err);
+    int r = fake_enter(f, FAKE_RECOVER, err);
 
     list_foreach_safe (it, &f->all) {
         struct inst *i = list_entry(it, struct inst, link);
-        bool keep = r < 0;
-        for (size_t k = 0; known[k]; k++)
-            keep |= strcmp(known[k], i->info.id) == 0;
-        if (!keep)
-            drop(i);
+        bool keep = f->is_shared ? !is_in(undone, i->info.id) : is_in(known, i->info.id);
+        if (r == 0 && !keep)
+            fake_drop(i);
     }
-    return leave(f, FAKE_RECOVER, r);
+    return fake_leave(f, FAKE_RECOVER, r);
 }
 
 static void op_free(struct driver *d) {
@@ -309,8 +279,11 @@ struct driver *fake_new(void) {
     struct fake *f = calloc(1, sizeof *f);
     if (!f)
         abort();
-    f->d.ops = &ops;
+    f->ops = ops;
+    f->d.ops = &f->ops;
     f->images = json_object();
+    f->volumes = json_object();
+    f->strays = json_object();
     f->d.rules = (struct driver_rules){.provider = "native", /* as the wire knows it */
                                        .disk_limit = true,
                                        .net_choice = true,
@@ -326,9 +299,11 @@ struct driver *fake_new(void) {
 void fake_destroy(struct driver *d) {
     struct fake *f = of(d);
     list_foreach_safe (it, &f->all)
-        drop(list_entry(it, struct inst, link));
+        fake_drop(list_entry(it, struct inst, link));
     json_decref(f->last_spec);
     json_decref(f->images);
+    json_decref(f->volumes);
+    json_decref(f->strays);
     json_decref(f->details);
     pthread_mutex_destroy(&f->lock);
     pthread_cond_destroy(&f->changed);
@@ -373,7 +348,7 @@ void fake_exit(struct driver *d, const char *id, int code) {
     struct instance_info info = {0};
 
     pthread_mutex_lock(&f->lock);
-    struct inst *i = find(f, id);
+    struct inst *i = fake_find(f, id);
     if (i) {
         i->info.state = INST_EXITED;
         i->info.exit_code = code;
@@ -388,16 +363,16 @@ void fake_exit(struct driver *d, const char *id, int code) {
 void fake_lose(struct driver *d, const char *id) {
     struct fake *f = of(d);
     pthread_mutex_lock(&f->lock);
-    struct inst *i = find(f, id);
+    struct inst *i = fake_find(f, id);
     if (i)
-        drop(i);
+        fake_drop(i);
     pthread_mutex_unlock(&f->lock);
 }
 
 void fake_add_stray(struct driver *d, const char *id) {
     struct fake *f = of(d);
     pthread_mutex_lock(&f->lock);
-    add(f, id);
+    fake_add(f, id);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -448,7 +423,7 @@ bool fake_has_image(struct driver *d, const char *image) {
 bool fake_has(struct driver *d, const char *id) {
     struct fake *f = of(d);
     pthread_mutex_lock(&f->lock);
-    bool has = find(f, id) != NULL;
+    bool has = fake_find(f, id) != NULL;
     pthread_mutex_unlock(&f->lock);
     return has;
 }

@@ -19,6 +19,11 @@ enum fake_op {
     FAKE_SNAPSHOT,
     FAKE_SNAPSHOT_EXISTS,
     FAKE_SNAPSHOT_REMOVE,
+    FAKE_POLICY,
+    FAKE_NETWORK,
+    FAKE_LATE,
+    FAKE_VOLUME_OPEN,
+    FAKE_VOLUME_REMOVE,
     FAKE_N_OPS
 };
 
@@ -54,6 +59,22 @@ void fake_exit_in_create(struct driver *d, int code);
  * snapshots when the test sets d->rules.snapshots. */
 void fake_add_image(struct driver *d, const char *image);
 bool fake_has_image(struct driver *d, const char *image);
+
+/* ---- fake_shared.c ---- */
+/* From now on it is a runtime that others use too: policies, volumes, found sandboxes, and rules
+ * like those of an engine. The test may change d->rules afterwards. */
+void fake_share(struct driver *d);
+void fake_add_volume(struct driver *d, const char *name, const char *driver,
+                     const char *mountpoint); /* by another hand */
+bool fake_has_volume(struct driver *d, const char *name);
+/* A sandbox of another server, for found(); takes details: {"expiresUs", "metadata", "extensions",
+ * "ossMounts", "ownVolumes"}, all optional. */
+void fake_add_found(struct driver *d, const char *id, json_t *details);
+/* Changed by another hand; no event. */
+void fake_set_state(struct driver *d, const char *id, enum instance_state state);
+/* An event, whatever the state is. */
+void fake_report(struct driver *d, const char *id, enum instance_state state);
+int64_t fake_noted_expiry(struct driver *d, const char *id); /* 0 = none */
 
 bool fake_has(struct driver *d, const char *id);
 size_t fake_count(struct driver *d);
