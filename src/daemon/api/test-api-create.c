@@ -82,8 +82,8 @@ TEST(bad_creates) {
         {"{" IMAGE "," GOOD ",\"extensions\":{\"cove.bogus\":\"1\"}}", 400, "Unknown extension"},
         {"{" IMAGE ",\"entrypoint\":[\"sh -c 'x\"],\"resourceLimits\":{}}", 400,
          "DOCKER::INVALID_ENTRYPOINT"},
-        {"{" IMAGE "," GOOD ",\"volumes\":[{\"name\":\"a\",\"mountPath\":\"/x\"}]}", 400,
-         "VOLUME::INVALID_BACKEND"},
+        {"{" IMAGE "," GOOD ",\"volumes\":[{\"name\":\"a\",\"mountPath\":\"/x\"}]}", 422,
+         "\"loc\":[\"body\",\"volumes\",0]"},
         {"{" IMAGE "," GOOD
          ",\"volumes\":[{\"name\":\"a\",\"mountPath\":\"/x\",\"host\":{\"path\":\"/etc\"}}]}",
          400, "VOLUME::HOST_PATH_NOT_ALLOWED"},

@@ -430,6 +430,22 @@ static int translate(const json_t *in, struct create_request *rq) {
     return take_lists(in, rq) < 0 ? -1 : take_volumes(json_object_get(in, "volumes"), rq);
 }
 
+/* Part of the schema, as the other rules of a single volume. */
+static void check_backends(const json_t *in, json_t *detail) {
+    const json_t *v;
+    size_t i;
+
+    json_array_foreach(json_object_get(in, "volumes"), i, v) {
+        int n = (json_object_get(v, "host") != NULL) + (json_object_get(v, "pvc") != NULL) +
+                (json_object_get(v, "ossfs") != NULL);
+        _cleanup_json_ json_t *loc = json_pack("[ssI]", "body", "volumes", (json_int_t)i);
+        if (n != 1)
+            violation_add(detail, "value_error", loc,
+                          "Value error, exactly one of host, pvc and ossfs must be given.", v,
+                          json_pack("{s:{}}", "error"));
+    }
+}
+
 bool parse_create(const char *data, size_t len, struct create_request *ret, json_t *detail,
                   struct err *err) {
     struct create_request rq = {0};
@@ -437,6 +453,9 @@ bool parse_create(const char *data, size_t len, struct create_request *ret, json
 
     _cleanup_json_ json_t *in = body_read(&create_form, data, len, detail, err);
     if (!in)
+        return false;
+    check_backends(in, detail);
+    if (json_array_size(detail) > 0)
         return false;
     const char *problem = first_broken_rule(in, &is_template, detail);
     if (problem)
