@@ -39,22 +39,27 @@ static int parse_unix(const char *path, struct address *a, struct err *err) {
     return a->path ? 0 : engine_oom(err);
 }
 
+static int bad_host(const struct address *a, const char *what, struct err *err) {
+    /* what is no address may have a password in it */
+    if (strchr(a->host_text, '@'))
+        return err_set(err, -EINVAL, "the Docker host %s", what);
+    return err_set(err, -EINVAL, "the Docker host \"%s\" %s", a->host_text, what);
+}
+
 /* HOST, HOST:PORT, [V6], [V6]:PORT; a single slash may follow */
 static int parse_tcp(const char *s, struct address *a, struct err *err) {
-    size_t len = strlen(s);
+    size_t len = strlen(s), name_len;
     const char *colon, *port = a->tls ? "2376" : "2375", *name = s;
-    size_t name_len;
     uint64_t n;
 
     if (len && s[len - 1] == '/')
         len--;
     if (!len || memchr(s, '/', len) || memchr(s, '@', len) || strcspn(s, " \t\r\n") < len)
-        return err_set(err, -EINVAL, "the Docker host \"%s\" is not HOST:PORT", a->host_text);
+        return bad_host(a, "is not HOST:PORT", err);
     if (*s == '[') {
         const char *end = memchr(s, ']', len);
         if (!end || (end + 1 < s + len && end[1] != ':'))
-            return err_set(err, -EINVAL, "the Docker host \"%s\" is not [ADDRESS]:PORT",
-                           a->host_text);
+            return bad_host(a, "is not [ADDRESS]:PORT", err);
         name = s + 1;
         name_len = (size_t)(end - name);
         colon = end + 1 < s + len ? end + 1 : NULL;
@@ -62,19 +67,35 @@ static int parse_tcp(const char *s, struct address *a, struct err *err) {
         colon = memchr(s, ':', len);
         name_len = colon ? (size_t)(colon - s) : len;
     }
+    if (!name_len)
+        return bad_host(a, "has no name", err);
     if (colon) {
         port = colon + 1;
         if (str_to_u64n(port, (size_t)(s + len - port), &n) < 0 || n < 1 || n > 65535)
-            return err_set(err, -EINVAL, "the Docker host \"%s\" needs a port from 1 to 65535",
-                           a->host_text);
+            return bad_host(a, "needs a port from 1 to 65535", err);
         a->port = str_ndup(port, (size_t)(s + len - port));
     } else {
         a->port = strdup(port);
     }
-    if (!name_len)
-        return err_set(err, -EINVAL, "the Docker host \"%s\" has no name", a->host_text);
     a->name = str_ndup(name, name_len);
     return a->port && a->name ? 0 : engine_oom(err);
+}
+
+static int parse_any(const char *text, bool verify, struct address *a, struct err *err) {
+    if (str_starts(text, "unix://"))
+        return parse_unix(text + strlen("unix://"), a, err);
+    if (str_starts(text, "https://") || str_starts(text, "tcp://")) {
+        a->tls = verify || *text == 'h';
+        return parse_tcp(strstr(text, "//") + 2, a, err);
+    }
+    if (!str_starts(text, "http://"))
+        return bad_host(a,
+                        "is none of unix:///PATH, tcp://HOST:PORT, http://HOST:PORT, "
+                        "https://HOST:PORT",
+                        err);
+    if (verify)
+        return bad_host(a, "is plain HTTP, but TLS is asked for: use https:// or tcp://", err);
+    return parse_tcp(text + strlen("http://"), a, err);
 }
 
 int address_parse(const char *text, bool verify, struct address *ret, struct err *err) {
@@ -83,22 +104,7 @@ int address_parse(const char *text, bool verify, struct address *ret, struct err
 
     if (!a.host_text)
         return engine_oom(err);
-    if (str_starts(text, "unix://")) {
-        r = parse_unix(text + strlen("unix://"), &a, err);
-    } else if (str_starts(text, "https://")) {
-        a.tls = true;
-        r = parse_tcp(text + strlen("https://"), &a, err);
-    } else if (str_starts(text, "http://")) {
-        r = parse_tcp(text + strlen("http://"), &a, err);
-    } else if (str_starts(text, "tcp://")) {
-        a.tls = verify;
-        r = parse_tcp(text + strlen("tcp://"), &a, err);
-    } else {
-        r = err_set(err, -EINVAL,
-                    "the Docker host \"%s\" is none of unix:///PATH, tcp://HOST:PORT, "
-                    "http://HOST:PORT, https://HOST:PORT",
-                    text);
-    }
+    r = parse_any(text, verify, &a, err);
     if (r < 0) {
         address_done(&a);
         return r;
@@ -142,7 +148,7 @@ static int connect_unix(const char *path, const struct limit *l, int *ret_fd) {
 static int connect_one(const struct addrinfo *ai, const struct limit *l, int *ret_fd) {
     _cleanup_close_ int fd =
         socket(ai->ai_family, ai->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, ai->ai_protocol);
-    int on = 1, failure = 0, r;
+    int on = 1, idle_s = 30, every_s = 10, times = 3, failure = 0, r;
     socklen_t size = sizeof failure;
 
     if (fd < 0)
@@ -150,6 +156,9 @@ static int connect_one(const struct addrinfo *ai, const struct limit *l, int *re
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     /* streams without a time limit (events) notice a host that is gone */
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
     if (connect(fd, ai->ai_addr, ai->ai_addrlen) < 0) {
         if (errno != EINPROGRESS && errno != EINTR)
             return -errno;

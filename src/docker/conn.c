@@ -171,7 +171,7 @@ int conn_write(struct conn *c, const void *data, size_t len, const struct limit 
 bool conn_is_quiet(const struct conn *c) {
     struct pollfd p = {.fd = c->fd, .events = POLLIN | POLLRDHUP};
 
-    return c->in_pos == c->in_len && poll(&p, 1, 0) == 0;
+    return c->in_pos == c->in_len && !(c->ssl && SSL_has_pending(c->ssl)) && poll(&p, 1, 0) == 0;
 }
 
 int conn_end_writing(struct conn *c) {

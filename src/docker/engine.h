@@ -36,7 +36,8 @@ struct engine_opts {
     const char *host; /* "unix:///run/docker.sock", "tcp://HOST:PORT", "http://…", "https://…";
                          NULL = DOCKER_HOST, else unix:///var/run/docker.sock */
     const char *cert_dir; /* ca.pem, cert.pem, key.pem; NULL = DOCKER_CERT_PATH, else ~/.docker */
-    int tls_verify;       /* 1 yes, 0 no, -1 = DOCKER_TLS_VERIFY says (non-empty: TLS with check) */
+    int tls_verify;       /* tcp:// is 1 TLS, 0 plain, -1 = DOCKER_TLS_VERIFY says (non-empty: TLS);
+                             https:// is TLS in any case; TLS always checks the peer */
     unsigned timeout_ms;  /* of one call; 0 = 180000 */
     const char *user_agent; /* NULL = "cove/VERSION" */
 };
@@ -83,6 +84,7 @@ int engine_info(struct engine *e, json_t **ret, struct err *err);
 int engine_container_create(struct engine *e, const char *name, const char *platform,
                             const json_t *body, char **ret_id, struct err *err);
 int engine_container_start(struct engine *e, const char *id, struct err *err); /* running: 0 */
+/* Stopped: 0. The grace is added to the time limit. */
 int engine_container_stop(struct engine *e, const char *id, unsigned grace_s, struct err *err);
 int engine_container_kill(struct engine *e, const char *id, const char *signal, struct err *err);
 /* force kills; volumes: anonymous ones too. "removal already in progress" waits until it is gone.
@@ -93,6 +95,7 @@ int engine_container_inspect(struct engine *e, const char *id, json_t **ret, str
 /* filters: {"label": ["a=b"]}; all: stopped ones too */
 int engine_container_list(struct engine *e, bool all, const json_t *filters, json_t **ret,
                           struct err *err);
+/* Without a time limit; of one that does not run: its last status at once. */
 int engine_container_wait(struct engine *e, const char *id, int *ret_status,
                           struct engine_cancel *cancel, struct err *err);
 /* stdout and stderr, demultiplexed, in order, at most max bytes (the last ones); malloc'd, invalid
@@ -147,7 +150,9 @@ struct engine_pull {
     void *ud;
     struct engine_cancel *cancel;
 };
-/* Ends when the image is there; an error inside the progress stream is an error here. */
+/* Ends when the image is there; an error inside the progress stream is an error here. Of a
+ * registry's refusals: -ENOENT no such image, -EACCES credentials missing or wrong. The time limit
+ * is of silence. */
 int engine_image_pull(struct engine *e, const struct engine_pull *p, struct err *err);
 int engine_image_remove(struct engine *e, const char *ref, bool force, struct err *err);
 /* reference -> repository and tag or digest, with the default tag; *ret_* malloc'd */

@@ -336,10 +336,6 @@ static int begin(struct exchange *x, struct engine *e, const struct request *q, 
         r = engine_version(e, &q->limit, &version, err);
         if (r < 0)
             return r;
-        if (version < q->min_version)
-            return err_set(err, -EOPNOTSUPP,
-                           "the Docker engine's API 1.%u is too old for this, 1.%u is needed",
-                           version, q->min_version);
     }
     r = write_head(&head, e, q, version, err);
     if (r >= 0)

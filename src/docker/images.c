@@ -26,21 +26,24 @@ int engine_image_remove(struct engine *e, const char *ref, bool force, struct er
 
 /* ---- pull ---- */
 
+/* Engines tell what a registry said in words only, and with a status of 500 or none. */
+static int code_of_words(const char *text) {
+    if (strstr(text, "not found") || strstr(text, "manifest unknown"))
+        return -ENOENT;
+    if (strstr(text, "unauthorized") || strstr(text, "denied") || strstr(text, "no basic auth"))
+        return -EACCES;
+    return -EREMOTEIO;
+}
+
 /* An error inside a stream whose status has long been 200. */
 static int line_error(const json_t *line, struct err *err) {
     const char *text = json_str(json_object_get(line, "errorDetail"), "message");
-    int code = -EREMOTEIO;
 
     if (str_is_empty(text))
         text = json_str(line, "error");
     if (str_is_empty(text))
         return 0;
-    if (strstr(text, "not found") || strstr(text, "manifest unknown"))
-        code = -ENOENT;
-    else if (strstr(text, "unauthorized") || strstr(text, "denied") ||
-             strstr(text, "no basic auth"))
-        code = -EACCES;
-    return err_set(err, code, "%s", text);
+    return err_set(err, code_of_words(text), "%s", text);
 }
 
 static int take_lines(struct json_lines *lines, const char *piece, size_t len,
@@ -76,7 +79,7 @@ static int pull_query(const struct engine_pull *p, struct buf *query, struct err
     return buf_ok(query) ? 0 : engine_oom(err);
 }
 
-int engine_image_pull(struct engine *e, const struct engine_pull *p, struct err *err) {
+static int pull(struct engine *e, const struct engine_pull *p, struct err *err) {
     _cleanup_buf_ struct buf query = BUF_INIT(65536);
     _cleanup_lines_ struct json_lines lines = {0};
     _cleanup_exchange_ struct exchange x = {0};
@@ -105,4 +108,13 @@ int engine_image_pull(struct engine *e, const struct engine_pull *p, struct err 
             return r;
     }
     return r < 0 ? r : take_lines(&lines, NULL, 0, p, err);
+}
+
+int engine_image_pull(struct engine *e, const struct engine_pull *p, struct err *err) {
+    struct err own, *to = err ? err : &own; /* the words decide */
+    int r = pull(e, p, to);
+
+    if (r == -EREMOTEIO)
+        r = to->code = code_of_words(to->msg);
+    return r;
 }

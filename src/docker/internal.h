@@ -110,7 +110,6 @@ struct request {
     const char *registry_auth;
     bool upgrade; /* ask for a raw stream */
     bool without_version;
-    unsigned min_version; /* minor; 0 = any; the refusal is the caller's to word */
     struct limit limit;
 };
 struct exchange {

@@ -49,6 +49,7 @@ static bool is_astray(const char *s, size_t len) {
 
 int path_for(struct buf *b, const char *prefix, const char *id, const char *suffix,
              struct err *err) {
+    engine_status_set(0); /* a call begins */
     if (strchr(id, '/') || is_astray(id, strlen(id)))
         return err_set(err, -EINVAL, "\"%.100s\" is no name of the Docker engine", id);
     buf_str(b, prefix);
@@ -58,6 +59,7 @@ int path_for(struct buf *b, const char *prefix, const char *id, const char *suff
 }
 
 int path_for_image(struct buf *b, const char *ref, const char *suffix, struct err *err) {
+    engine_status_set(0);
     for (const char *s = ref;; s++) {
         size_t n = strcspn(s, "/");
         if (is_astray(s, n))

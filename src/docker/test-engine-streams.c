@@ -139,7 +139,9 @@ TEST(no_secret_in_the_error_of_a_pull) {
     struct engine_pull p = {.ref = "x", .username = "me", .password = "geheim"};
     struct err err;
 
-    ASSERT_INT(engine_image_pull(e, &p, &err), -EREMOTEIO);
+    ASSERT_INT(engine_image_pull(e, &p, &err), -EACCES);
+    ASSERT_INT(err.code, -EACCES);
+    ASSERT_INT(engine_status(), 500);
     ASSERT(!strstr(err.msg, "geheim"));
     engine_free(e);
     fake_stop(f);

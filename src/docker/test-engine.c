@@ -673,6 +673,13 @@ TEST(addresses) {
         ASSERT_INT(open_host(bad[i], &err), -EINVAL);
         ASSERT(strstr(err.msg, "Docker host"));
     }
+    ASSERT_INT(open_host("tcp://me:geheim@h:1", &err), -EINVAL);
+    ASSERT(!strstr(err.msg, "geheim"));
+    ASSERT_INT(open_host("ssh://me:geheim@h:1", &err), -EINVAL);
+    ASSERT(!strstr(err.msg, "geheim"));
+    struct engine_opts o = {.host = "http://h", .tls_verify = 1};
+    struct engine *e;
+    ASSERT_INT(engine_new(&o, &e, NULL), -EINVAL); /* never plain where TLS is asked for */
     memset(path, 'a', sizeof path - 1);
     path[sizeof path - 1] = 0;
     memcpy(path, "unix:///", 8);
