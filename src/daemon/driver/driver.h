@@ -205,7 +205,8 @@ struct driver_ops {
     int (*inspect)(struct driver *d, const char *id, struct instance_info *ret, struct err *err);
     /* All sandboxes that exist here; *ret is malloc'd. */
     int (*list)(struct driver *d, struct instance_info **ret, size_t *ret_n, struct err *err);
-    /* The new expiry, for drivers that show it to other tools (labels). Best effort. NULL: no. */
+    /* The new expiry, for drivers that show it to other tools (labels). Best effort; may be called
+     * beside the sandbox's snapshot_create. NULL: no. */
     void (*note_expiry)(struct driver *d, const char *id, int64_t expires_us);
 
     /* ---- reaching ports: fast, do not block, loop thread ---- */

@@ -39,6 +39,8 @@ struct op {
     void (*run)(struct op *o);
     void (*end)(struct op *o); /* must free what the op owns beside itself */
     bool started;
+    bool light;    /* database only: may run beside the one before it if that... */
+    bool lets_by;  /* ...takes long and does not mind */
     bool deferred; /* set by start: op_go() is called later instead of going to a worker at once */
     enum fault fault;
     struct err err;

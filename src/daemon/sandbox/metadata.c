@@ -81,5 +81,6 @@ void service_patch_metadata(struct service *s, const char *id, const json_t *pat
     p->op.start = start;
     p->op.run = run;
     p->op.end = end;
+    p->op.light = true;
     op_enqueue(&p->op);
 }

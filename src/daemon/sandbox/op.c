@@ -1,7 +1,8 @@
 /*
  * The queue of operations per sandbox (see internal.h). Owns the order: an operation starts only
- * when the one before it has ended. A sandbox that is gone stays allocated until its last operation
- * has been answered. Loop thread only, except op->run.
+ * when the one before it has ended; a light one need not wait for a long one that lets it by (a
+ * renewal must not wait for a commit of minutes). A sandbox that is gone stays allocated until its
+ * last operation has been answered. Loop thread only, except op->run.
  */
 #include <errno.h>
 
@@ -29,34 +30,44 @@ static void job_done(struct job *j) {
     pump(sb);
 }
 
-static void pump(struct sandbox *sb) {
-    while (!list_is_empty(&sb->ops)) {
-        struct op *o = list_entry(sb->ops.next, struct op, link);
-        if (o->started) /* NOLINT(clang-analyzer-unix.Malloc): finish() has taken the freed one out
-                           of the list */
-            return;
-        o->started = true;
-        if (o->start(o)) {
-            if (!o->deferred)
-                work_submit(o->svc->pool, &o->job);
-            return;
-        }
-        finish(o);
+static struct op *after(const struct sandbox *sb, const struct list *l) {
+    return l->next == &sb->ops ? NULL : list_entry(l->next, struct op, link);
+}
+
+/* The one that may start now: the first, or a light one right behind a first that lets it by. */
+static struct op *next_to_start(const struct sandbox *sb) {
+    struct op *o = after(sb, &sb->ops);
+
+    if (o && o->started && o->lets_by) {
+        o = after(sb, &o->link);
+        if (o && !o->light)
+            return NULL;
     }
-    if (sb->gone)
+    return o && !o->started ? o : NULL;
+}
+
+static void pump(struct sandbox *sb) {
+    struct op *o;
+
+    while ((o = next_to_start(sb))) {
+        o->started = true;
+        if (!o->start(o))
+            finish(o);
+        else if (!o->deferred)
+            work_submit(o->svc->pool, &o->job);
+    }
+    if (sb->gone && list_is_empty(&sb->ops))
         sandbox_free(sb);
 }
 
 void op_enqueue(struct op *o) {
     struct sandbox *sb = o->sb;
-    bool idle = list_is_empty(&sb->ops);
 
     o->job.run = job_run;
     o->job.done = job_done;
     o->svc->n_pending++;
     list_append(&sb->ops, &o->link);
-    if (idle)
-        pump(sb);
+    pump(sb);
 }
 
 void op_follow(struct op *first, struct op *o) {

@@ -78,6 +78,7 @@ static void begin(struct service *s, const char *id, const struct renew_op *how,
     n->op.start = start;
     n->op.run = run;
     n->op.end = end;
+    n->op.light = true;
     op_enqueue(&n->op);
 }
 

@@ -212,6 +212,7 @@ static struct accept_op *prepare(struct service *s, struct sandbox *sb, const ch
     c->op.start = commit_start;
     c->op.run = commit_run;
     c->op.end = commit_end;
+    c->op.lets_by = true;
     a->commit = c;
     a->op.start = accept_start;
     a->op.run = accept_run;

@@ -251,6 +251,37 @@ TEST(the_sandbox_stays_while_it_is_committed) {
     tear_down();
 }
 
+/* What only writes the database does not wait for a commit, unless something else waits before it.
+ */
+TEST(renewals_and_patches_go_by_a_commit) {
+    set_up();
+    struct result sb = sandbox(), r = {0}, m = {0}, d = {0}, late = {0};
+    const struct sandbox *box = service_get(svc, sb.id);
+    _cleanup_json_ json_t *patch = json_pack("{s:s}", "k", "v");
+    fake_hold(drv, FAKE_SNAPSHOT);
+    struct result s = create(sb.id);
+    fake_wait_held(drv, FAKE_SNAPSHOT, 1);
+    int64_t until = clock_wall_us() + 7200LL * 1000000;
+    service_renew(svc, sb.id, until, on_op, &r);
+    service_patch_metadata(svc, sb.id, patch, on_op, &m);
+    wait_for(&r);
+    wait_for(&m);
+    ASSERT_INT(r.fault, FAULT_NONE);
+    ASSERT_INT(m.fault, FAULT_NONE);
+    ASSERT(box->expires_us == until && json_object_size(box->metadata) == 1);
+    service_pause(svc, sb.id, on_op, &d);
+    service_renew(svc, sb.id, until + 1, on_op, &late);
+    uv_run(&loop, UV_RUN_NOWAIT);
+    ASSERT(!d.done && !late.done);
+    ASSERT_STR(get(s.id).state, "Creating");
+    fake_release(drv, FAKE_SNAPSHOT);
+    wait_for(&late);
+    ASSERT_INT(late.fault, FAULT_NONE);
+    ASSERT(d.done && d.fault == FAULT_NONE && box->state == SB_PAUSED);
+    ASSERT_STR(wait_state(s.id, "Ready").state, "Ready");
+    tear_down();
+}
+
 TEST(two_commits_at_a_time) {
     set_up();
     struct result s[5];
