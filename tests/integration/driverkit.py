@@ -114,7 +114,7 @@ class DockerDriver(Common, nativekit.Driver):
         for c in self.engine.containers("opensandbox.io/id") + self.engine.containers("opensandbox.io/egress-sidecar-for"):
             self.engine.remove(c["Id"])
         for name, v in self.engine.volumes().items():
-            if (v.get("Labels") or {}).get("cove.instance"):
+            if (v.get("Labels") or {}).get("opensandbox.io/cove.instance"):
                 self.engine.raw("DELETE", f"/volumes/{name}?force=true")
         for t in self.engine.tags():
             if t.startswith("opensandbox-snapshots"):

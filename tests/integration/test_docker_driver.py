@@ -507,7 +507,7 @@ def test_sidecars_without_sandbox_go_at_the_start(own):
     own.engine.run("sandbox-egress-unmarked", own.config["egress_image"],
                    Labels={"opensandbox.io/egress-sidecar-for": "unmarked"})
     own.engine.run("sandbox-egress-other", own.config["egress_image"],
-                   Labels={"opensandbox.io/egress-sidecar-for": "other", "cove.instance": "another"})
+                   Labels={"opensandbox.io/egress-sidecar-for": "other", "opensandbox.io/cove.instance": "another"})
     own.start(known=["kept"])
     try:
         assert not own.engine.exists("sandbox-egress-orphan") and not own.engine.exists("sandbox-egress-unmarked")

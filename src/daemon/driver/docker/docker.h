@@ -5,15 +5,15 @@
  * describe() gives, all optional: {"containerId","name","image","status","error": text,
  * "running","paused","oomKilled": bool, "exitCode": int, "createdAt","startedAt","finishedAt": text
  * (RFC 3339), "nanoCpus","memoryBytes","pidsLimit": int, "networks": {name: address}, "ports":
- * {"44772/tcp": "ip:port" or null}, "labels": {…}, "env": ["K=V"], "health": {"status": text, "log":
- * [text]}}. Values are as the engine has them: the dialect masks secrets.
+ * {"44772/tcp": "ip:port" or null}, "labels": {…}, "env": ["K=V"], "health": {"status": text,
+ * "log": [text]}}. Values are as the engine has them: the dialect masks secrets.
  */
 #pragma once
 
 #include "daemon/driver/driver.h"
 
 struct docker_config {
-    const char *state_dir; /* of this daemon: its containers are marked with it */
+    const char *state_dir;   /* of this daemon: its containers are marked with it */
     const char *libexec_dir; /* where cove-execd lies; NULL = beside the program */
     const char *engine_host; /* NULL = DOCKER_HOST, else the usual socket */
     unsigned api_timeout_s;  /* 0 = 180 */
@@ -23,7 +23,7 @@ struct docker_config {
     const char *network_mode;  /* "host", "bridge", "none", "container:X" or a network's name */
     const char *host_ip;       /* NULL */
     const char *server_host;   /* [server] host, for the proxy's way to published ports */
-    const char *const *drop_capabilities; /* NULL-terminated */
+    const char *const *drop_capabilities;           /* NULL-terminated */
     const char *apparmor_profile, *seccomp_profile; /* NULL or "" = the engine's */
     bool no_new_privileges;
     int64_t pids_limit; /* 0 = none */
@@ -33,8 +33,8 @@ struct docker_config {
     const char *const *sandbox_binds; /* NULL-terminated; NULL = none */
     bool resolve_internal;            /* [proxy] */
     bool allow_isolation;             /* extension bootstrap.execd.isolation may be used */
-    const char *runtime;              /* of sandboxes (secure runtime); NULL = the engine's default */
-    bool is_gvisor;                   /* policies are refused */
+    const char *runtime; /* of sandboxes (secure runtime); NULL = the engine's default */
+    bool is_gvisor;      /* policies are refused */
     /* [egress] */
     const char *egress_image, *egress_mode, *otlp_endpoint;
     bool disable_ipv6;

@@ -25,12 +25,14 @@
 #define LABEL_HTTP_PORT "opensandbox.io/http-port"
 #define LABEL_GUARD_TOKEN "opensandbox.io/egress-auth-token"
 #define LABEL_GUARD_FOR "opensandbox.io/egress-sidecar-for"
-/* Ours: which daemon made it (of containers and volumes), for which sandbox a volume was made, what
- * a helper container is for. */
-#define LABEL_INSTANCE "cove.instance"
-#define LABEL_CREATED_FOR "cove.created-for"
-#define LABEL_HELPER "cove.helper"
-#define LABEL_METADATA "cove.metadata" /* keys of the user's metadata, as a JSON list */
+/* Ours, under the reserved prefix so that no metadata can be one and no other server shows them
+ * as metadata: which daemon made it (of containers and volumes), for which sandbox a volume was
+ * made, what a helper container is for. */
+#define LABEL_INSTANCE "opensandbox.io/cove.instance"
+#define LABEL_CREATED_FOR "opensandbox.io/cove.created-for"
+#define LABEL_HELPER "opensandbox.io/cove.helper"
+#define LABEL_METADATA \
+    "opensandbox.io/cove.metadata" /* keys of the user's metadata, as a JSON list */
 
 #define RUNTIME_DIR "/opt/opensandbox"
 #define RUNTIME_VOLUME_FORMAT "opensandbox-runtime-%s" /* sandbox id */

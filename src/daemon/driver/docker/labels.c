@@ -14,7 +14,6 @@
 #include "base/clock.h"
 
 #define RESERVED_PREFIX "opensandbox.io/"
-#define OWN_PREFIX "cove."
 #define EXTENSION_PREFIX "opensandbox.extensions."
 
 static bool is_own(const char *key) {
@@ -23,7 +22,7 @@ static bool is_own(const char *key) {
 }
 
 static bool is_reserved(const char *key) {
-    return str_starts(key, RESERVED_PREFIX) || str_starts(key, OWN_PREFIX);
+    return str_starts(key, RESERVED_PREFIX);
 }
 
 static int set(json_t *labels, const char *key, const char *value) {

@@ -14,7 +14,7 @@
 #define REPOSITORY "opensandbox-snapshots"
 
 static bool is_own_label(const char *key) {
-    return str_starts(key, "opensandbox.io/") || str_starts(key, "cove.");
+    return str_starts(key, "opensandbox.io/");
 }
 
 /* Of the sandbox, not of what runs in it; ends with '=' or is a prefix. */

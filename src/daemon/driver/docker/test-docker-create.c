@@ -130,7 +130,8 @@ TEST(labels_lists_ports_and_token) {
 
 TEST(labels_of_users_cannot_be_ours) {
     struct set *t = make();
-    t->s.labels = parse("{\"cove.helper\":\"agent\",\"cove.instance\":\"x\",\"cove.other\":\"y\"}");
+    t->s.labels = parse("{\"opensandbox.io/cove.helper\":\"agent\",\"opensandbox.io/"
+                        "cove.instance\":\"x\",\"cove.other\":\"y\"}");
     json_t *o = labels_of(t);
     ASSERT(!json_object_get(o, LABEL_HELPER));
     ASSERT_STR(json_str(o, LABEL_INSTANCE), "feedfacefeedface");
@@ -144,7 +145,7 @@ TEST(labels_of_the_image_are_blanked) {
     json_t *o = labels_of(t),
            *image = parse("{\"opensandbox.io/expires-at\":\"2001-01-01T00:00:00+00:00\","
                           "\"opensandbox.io/id\":\"other\",\"opensandbox.io/new-one\":\"1\","
-                          "\"cove.helper\":\"agent\",\"maintainer\":\"me\"}");
+                          "\"opensandbox.io/cove.helper\":\"agent\",\"maintainer\":\"me\"}");
     ASSERT_OK(docker_labels_shadow(o, image));
     ASSERT_STR(json_str(o, LABEL_EXPIRES_AT), "");
     ASSERT_STR(json_str(o, LABEL_ID), ID);

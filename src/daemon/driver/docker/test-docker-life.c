@@ -122,8 +122,8 @@ static json_t *inspect_of(const char *container, const char *status, const char 
         "{\"Id\":\"%s\",\"State\":{\"Status\":\"%s\",\"Running\":%s,\"Paused\":%s,\"ExitCode\":7,"
         "\"StartedAt\":\"%s\",\"FinishedAt\":\"2026-01-01T09:00:00Z\"},"
         "\"HostConfig\":{\"NetworkMode\":\"%s\"},\"NetworkSettings\":{\"IPAddress\":\"%s\"},"
-        "\"Config\":{\"Labels\":{\"opensandbox.io/id\":\"s1\",\"cove.instance\":\"" INSTANCE
-        "\"%s}}}",
+        "\"Config\":{\"Labels\":{\"opensandbox.io/id\":\"s1\",\"opensandbox.io/"
+        "cove.instance\":\"" INSTANCE "\"%s}}}",
         container, status, running ? "true" : "false", paused ? "true" : "false", started, mode, ip,
         more_labels);
     return parse(text);
@@ -190,8 +190,9 @@ TEST(index_refuses_what_has_no_id) {
 
 TEST(who_a_container_belongs_to) {
     struct docker *k = new_docker("bridge");
-    _cleanup_json_ json_t *ours = parse("{\"cove.instance\":\"" INSTANCE "\"}"),
-                          *theirs = parse("{\"cove.instance\":\"1\"}"), *none = parse("{}");
+    _cleanup_json_ json_t *ours = parse("{\"opensandbox.io/cove.instance\":\"" INSTANCE "\"}"),
+                          *theirs = parse("{\"opensandbox.io/cove.instance\":\"1\"}"),
+                          *none = parse("{}");
     ASSERT(docker_is_mine(k, ours));
     ASSERT(docker_is_mine(k, none));
     ASSERT(docker_is_mine(k, NULL));
@@ -539,15 +540,15 @@ TEST(tokens_are_random_and_plain) {
 /* ---- the rest ---- */
 
 TEST(snapshots_lose_what_is_the_sandbox_s_own) {
-    _cleanup_json_ json_t *j =
-        parse("{\"Config\":{\"Labels\":{\"opensandbox.io/id\":\"s1\",\"cove.instance\":\"x\","
-              "\"team\":\"blue\"},\"Env\":[\"PATH=/"
-              "bin\",\"EXECD_ACCESS_TOKEN=secret\",\"OPENSANDBOX_ID=s1\","
-              "\"OPENSANDBOX_EGRESS_MITMPROXY_TRANSPARENT=true\"]}}");
+    _cleanup_json_ json_t *j = parse("{\"Config\":{\"Labels\":{\"opensandbox.io/"
+                                     "id\":\"s1\",\"opensandbox.io/cove.instance\":\"x\","
+                                     "\"team\":\"blue\"},\"Env\":[\"PATH=/"
+                                     "bin\",\"EXECD_ACCESS_TOKEN=secret\",\"OPENSANDBOX_ID=s1\","
+                                     "\"OPENSANDBOX_EGRESS_MITMPROXY_TRANSPARENT=true\"]}}");
     _cleanup_json_ json_t *c = docker_snapshot_config(j);
     const json_t *labels = json_object_get(c, "Labels"), *env = json_object_get(c, "Env");
     ASSERT_STR(json_str(labels, "opensandbox.io/id"), "");
-    ASSERT_STR(json_str(labels, "cove.instance"), "");
+    ASSERT_STR(json_str(labels, "opensandbox.io/cove.instance"), "");
     ASSERT(!json_object_get(labels, "team"));
     ASSERT_INT(json_array_size(env), 3);
     ASSERT(has_text(env, "EXECD_ACCESS_TOKEN="));
@@ -564,12 +565,15 @@ TEST(volumes_are_removed_only_if_made_here) {
         {"{\"opensandbox.io/volume-managed-by\":\"user\"}", NULL, false},
         {"{\"opensandbox.io/volume-managed-by\":\"server\"}", NULL, true},
         {"{\"opensandbox.io/volume-managed-by\":\"server\"}", "s1", true},
-        {"{\"opensandbox.io/volume-managed-by\":\"server\",\"cove.created-for\":\"s2\"}", "s1",
-         false},
-        {"{\"opensandbox.io/volume-managed-by\":\"server\",\"cove.created-for\":\"s1\"}", "s1",
-         true},
-        {"{\"opensandbox.io/volume-managed-by\":\"server\",\"cove.instance\":\"other\"}", NULL,
-         false},
+        {"{\"opensandbox.io/volume-managed-by\":\"server\",\"opensandbox.io/"
+         "cove.created-for\":\"s2\"}",
+         "s1", false},
+        {"{\"opensandbox.io/volume-managed-by\":\"server\",\"opensandbox.io/"
+         "cove.created-for\":\"s1\"}",
+         "s1", true},
+        {"{\"opensandbox.io/volume-managed-by\":\"server\",\"opensandbox.io/"
+         "cove.instance\":\"other\"}",
+         NULL, false},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_json_ json_t *labels = parse(rows[i].labels);
