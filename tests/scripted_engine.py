@@ -211,7 +211,8 @@ class ScriptedEngine:
             up.connect(self.upstream)
             h = {k: v for k, v in r.headers.items() if k.lower() not in ("content-length", "transfer-encoding", "connection")}
             lines = [f"{r.method} {r.target} HTTP/1.1", *[f"{k}: {v}" for k, v in h.items()], f"Content-Length: {len(r.body)}", "Connection: close"]
-            with contextlib.suppress(BrokenPipeError):  # dockerd does not read the padding at the end of an archive
+            # an answer may come before everything is read: a 404, or the padding at the end of an archive
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 up.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + r.body)
             threading.Thread(target=end_with, args=(c, up), daemon=True).start()
             while data := up.recv(65536):

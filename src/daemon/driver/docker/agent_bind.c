@@ -21,6 +21,7 @@
 #include "net/sha1.h"
 
 #define NONCE 32
+#define DOUBTS_MAX 5
 
 /* ---- does it see them? ---- */
 
@@ -36,6 +37,8 @@ static int read_file(struct docker *k, const char *container, const char *nonce,
 
     if (r == 0)
         r = tar_first_file(raw.data, raw.len, &data, &len);
+    else if (r != -ENOENT)
+        r = -EAGAIN;
     if (r == 0 && (len != NONCE || memcmp(data, nonce, NONCE) != 0))
         r = err_set(err, -EIO, "the file has another content there");
     return r;
@@ -54,16 +57,17 @@ static int read_back(struct docker *k, const char *image, const char *file, cons
     char name[64], hex[33];
 
     id_hex32(hex);
-    snprintf(name, sizeof name, "cove-probe-%s", hex);
+    snprintf(name, sizeof name, "sandbox-execd-probe-%s", hex);
     int r = body ? engine_container_create(k->engine, name, NULL, body, &helper, err) : -ENOMEM;
-    if (r < 0)
-        return r;
+    if (r < 0) /* a source that is not there is a bad request; anything else says nothing */
+        return r == -EINVAL ? -ENOENT : -EAGAIN;
     r = read_file(k, helper, nonce, err);
     if (engine_container_remove(k->engine, helper, true, &ignored) < 0)
         log_warn("a helper container is left", LOG_STR("container", helper), LOG_ERR(&ignored));
     return r;
 }
 
+/* 0 yes; -EAGAIN not to be told now; else no. */
 static int probe(struct docker *k, const char *image, struct err *err) {
     const char *dir = k->agent->dir;
     char nonce[NONCE + 1];
@@ -82,14 +86,14 @@ static int probe(struct docker *k, const char *image, struct err *err) {
     return r;
 }
 
-/* Under `probing`. An engine that did not answer is asked again by the next create: 0. */
+/* Under `probing`. When it cannot be told, the next create asks again: 0, a few times. */
 static int find_out(struct docker *k, const char *image) {
     struct err err = {0};
 
     if (!engine_is_unix(k->engine) || strchr(k->agent->dir, ':'))
         return -1;
     int r = probe(k, image, &err);
-    if (r == -EHOSTUNREACH || r == -ETIMEDOUT || r == -ECONNRESET)
+    if (r == -EAGAIN && ++k->agent->doubts < DOUBTS_MAX)
         return 0;
     if (r < 0)
         log_info("the engine does not see our files: the agent is copied into each container",

@@ -45,6 +45,7 @@ struct docker_agent {
     struct list archives;     /* most recently used last */
     size_t cached;            /* bytes of all tars */
     int binds_known;          /* 0 not yet, 1 the engine sees our files, -1 it does not */
+    unsigned doubts;          /* probes without an answer; under probing */
     pthread_mutex_t fetching; /* one fetch at a time */
     pthread_mutex_t probing;  /* one probe at a time */
     char *program;            /* path; NULL = not found */

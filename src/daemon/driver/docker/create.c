@@ -26,6 +26,8 @@ struct making {
     json_t *image;     /* inspect answer */
     char platform[64]; /* of the image, normalised */
     struct agent_way way;
+    int agent_result;
+    struct err agent_err; /* it cannot be had: told when the container is there, as others do */
     struct port_binding ports[PORTS_MAX];
     size_t n_ports; /* reserved */
     struct guard guard;
@@ -124,7 +126,10 @@ static int step_image(struct making *m, struct err *err) {
 }
 
 static int step_agent(struct making *m, struct err *err) {
-    return is_windows(m->spec) ? 0 : agent_way(m->k, m->spec->image, m->platform, &m->way, err);
+    (void)err;
+    if (!is_windows(m->spec))
+        m->agent_result = agent_way(m->k, m->spec->image, m->platform, &m->way, &m->agent_err);
+    return 0;
 }
 
 /* ---- ports and guard ---- */
@@ -251,6 +256,10 @@ static int step_enter(struct making *m, struct err *err) {
 static int step_inject(struct making *m, struct err *err) {
     if (is_windows(m->spec))
         return agent_inject_windows(m->k, m->container, err);
+    if (m->agent_result < 0) {
+        *err = m->agent_err;
+        return m->agent_result;
+    }
     return agent_inject(m->k, m->container, m->platform, &m->way, err);
 }
 

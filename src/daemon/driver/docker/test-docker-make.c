@@ -70,7 +70,7 @@ static void answer_create(struct world *w, const struct fake_request *q, struct 
         say(a, 500, error);
         return;
     }
-    if (strstr(q->query, "name=cove-probe-")) {
+    if (strstr(q->query, "name=sandbox-execd-probe-")) {
         _cleanup_json_ json_t *body = json_parse(q->body, q->body_len, NULL);
         const json_t *mounts = json_object_get(json_object_get(body, "HostConfig"), "Mounts");
         free(w->probe_source);
@@ -492,7 +492,7 @@ TEST(agent_is_bound_where_the_engine_sees_our_files) {
     start_own(&o, true);
     ASSERT_OK(create(o.k, &err));
     ASSERT_OK(create(o.k, &err));
-    ASSERT_INT(fake_engine_count(&o.w.f, "create?name=cove-probe-"), 1);
+    ASSERT_INT(fake_engine_count(&o.w.f, "create?name=sandbox-execd-probe-"), 1);
     ASSERT_INT(fake_engine_count(&o.w.f, "PUT "), 0);
     ASSERT_STR(json_str(mount_of(&o.w, 0), "Target"), "/opt/opensandbox/execd");
     ASSERT_STR(json_str(mount_of(&o.w, 1), "Target"), "/opt/opensandbox/bootstrap.sh");
@@ -513,7 +513,7 @@ TEST(agent_is_copied_where_it_does_not) {
     start_own(&o, false);
     ASSERT_OK(create(o.k, &err));
     ASSERT_OK(create(o.k, &err));
-    ASSERT_INT(fake_engine_count(&o.w.f, "create?name=cove-probe-"), 1);
+    ASSERT_INT(fake_engine_count(&o.w.f, "create?name=sandbox-execd-probe-"), 1);
     ASSERT_INT(fake_engine_count(&o.w.f, "PUT "), 2);
     ASSERT(!mount_of(&o.w, 0));
     stop_own(&o);
