@@ -219,7 +219,7 @@ static json_t *op_capabilities(struct driver *d) {
         json_array_append_new(limits, json_string("pids"));
     return json_pack("{s:s, s:[s, s], s:o, s:b, s:b, s:b, s:b, s:b, s:s, s:b, s:s}", "driver",
                      "native", "net", "none", "nat", "limits", limits, "pause", true, "mounts",
-                     true, "namedVolumes", true, "snapshot", false, "pull", false, "cgroups",
+                     true, "named_volumes", true, "snapshot", false, "pull", false, "cgroups",
                      cgroups_layout(n->cgroups), "userns", n->config.userns, "profile",
                      security_profile_name(n->config.profile));
 }
