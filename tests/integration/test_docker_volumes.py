@@ -395,3 +395,34 @@ def test_root_must_be_absolute(docker, base, tools):
         s.refused(500, "VOLUME::INVALID_OSSFS_MOUNT_ROOT", volumes=[oss()])
     finally:
         s.close()
+
+
+@ours
+@pytest.mark.parametrize("point", ["service-create-intent", "service-create-volumes", "oss-file", "service-create-mounted", "service-create-made",
+                                   "service-delete-intent", "service-delete-removed", "service-delete-released"])
+def test_a_killed_server_leaves_no_volume_mount_or_credential_file(docker, base, tools, point):
+    (tools / "calls").unlink(missing_ok=True)
+    temp = base / "temp"
+    temp.mkdir(exist_ok=True)
+    docker.image("busybox")
+    census = dockerkit.Census(docker)
+    s = start(docker, base, tools)
+    s.env.update(COVE_CRASH_AT=point, TMPDIR=str(temp))
+    s.start()
+    try:
+        try:
+            i = s.create(volumes=[pvc("mine", claim_fields={"deleteOnSandboxTermination": True}), oss("bucket-k")])["id"]
+            s.request("DELETE", "/v1/sandboxes/" + i)
+        except (OSError, covekit.http.client.HTTPException):
+            pass
+        s.proc.wait(30)
+        del s.env["COVE_CRASH_AT"]
+        s.start()
+        assert s.get("/v1/sandboxes").json()["items"] == []
+        assert not mounts(base / "oss") and not list(temp.iterdir())
+        census.check()
+        i = s.create(volumes=[oss("bucket-k")])["id"]  # the plain path is free again
+        assert mounts(base / "oss") == [str(base / "oss/bucket-k")]
+        s.delete(i)
+    finally:
+        s.close()

@@ -54,6 +54,7 @@ int ossfs_new(const struct ossfs_opts *opts, struct ossfs **ret) {
         ossfs_free(o);
         return -ENOMEM;
     }
+    oss_sweep_files(o->temp_dir);
     *ret = o;
     return 0;
 }

@@ -59,6 +59,8 @@ char *oss_endpoint_url(const char *endpoint);
 /* The command line, and what the credential file holds. */
 int oss_command(const struct oss_mount *m, const char *file, struct strv *ret);
 char *oss_file_text(const struct oss_mount *m);
+/* Removes credential files that a killed daemon has left there. */
+void oss_sweep_files(const char *temp_dir);
 int oss_run_mount(const struct oss_mount *m, struct err *err);
 int oss_run_unmount(const char *path, int timeout_ms, struct err *err);
 /* Mount points at `path`; beside: or on the way to it below `root`. -errno when that cannot be

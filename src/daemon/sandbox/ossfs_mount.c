@@ -3,19 +3,25 @@
  * what the kernel says is mounted. Secrets are only ever in a file that nobody else can open and
  * that is gone as soon as the program has ended. Blocking; any thread; ossfs.c decides when.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "base/buf.h"
+#include "base/crash.h"
 #include "base/id.h"
 #include "base/log.h"
 #include "base/path.h"
 #include "base/spawn.h"
 #include "daemon/sandbox/ossfs.h"
 
+#define FILE_PREFIX "opensandbox-ossfs-inline-"
+#define OURS \
+    "c07e" /* hexadecimal, as the rest of the name: tells ours from those of other servers */
 #define MOUNTINFO "/proc/self/mountinfo"
 #define MOUNTINFO_MAX ((size_t)16 << 20)
 
@@ -78,19 +84,52 @@ char *oss_file_text(const struct oss_mount *m) {
     return text;
 }
 
-/* A file of its own name that did not exist, readable by nobody else. */
-static int write_file(const struct oss_mount *m, const char *file, struct err *err) {
+/*
+ * A file of its own name that did not exist, readable by nobody else. Locked as long as the program
+ * may read it: what a killed daemon leaves is not, and is removed at the next start.
+ */
+static int write_file(const struct oss_mount *m, const char *file, int *ret_fd, struct err *err) {
     char *text = oss_file_text(m);
     int fd = text ? open(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
-    int r = !text ? -ENOMEM : fd < 0 ? -errno : fd_write_full(fd, text, strlen(text));
+    int r = !text ? -ENOMEM : fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
 
-    if (fd >= 0 && r < 0)
-        unlink(file);
-    fd_close(fd);
+    if (r == 0)
+        r = fd_write_full(fd, text, strlen(text));
     if (text)
         explicit_bzero(text, strlen(text));
     free(text);
-    return r < 0 ? err_sys(err, r, "credential file of ossfs") : 0;
+    if (r == 0) {
+        *ret_fd = fd;
+        return 0;
+    }
+    if (fd >= 0)
+        unlink(file);
+    fd_close(fd);
+    return err_sys(err, r, "credential file of ossfs");
+}
+
+static void sweep_one(int dir, const char *name) {
+    _cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat st;
+
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+        flock(fd, LOCK_EX | LOCK_NB) == 0 && unlinkat(dir, name, 0) == 0)
+        log_info("removed a credential file of ossfs that was left", LOG_STR("file", name));
+}
+
+void oss_sweep_files(const char *temp_dir) {
+    int fd = open(temp_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+
+    if (!d) {
+        fd_close(fd);
+        return;
+    }
+    while ((e = readdir(d)))
+        if (str_starts(e->d_name, FILE_PREFIX OURS))
+            sweep_one(fd, e->d_name);
+    closedir(d);
 }
 
 /* One line for a client: what the program complained about last. */
@@ -123,20 +162,23 @@ static int run(const char *const *argv, int timeout_ms, struct err *err) {
 int oss_run_mount(const struct oss_mount *m, struct err *err) {
     struct strv argv = {0};
     char id[33];
+    int fd = -1;
 
     id_hex32(id);
-    _cleanup_free_ char *file = str_printf("%s/opensandbox-ossfs-inline-%s%s", m->temp_dir, id,
-                                           is_v1(m->rq) ? "" : ".conf");
+    _cleanup_free_ char *file =
+        str_printf("%s/" FILE_PREFIX OURS "%s%s", m->temp_dir, id, is_v1(m->rq) ? "" : ".conf");
     int r = file ? oss_command(m, file, &argv) : -ENOMEM;
     if (r < 0)
         r = err_set(err, r, "out of memory");
     else
-        r = write_file(m, file, err);
+        r = write_file(m, file, &fd, err);
     if (r == 0) {
+        crash_point("oss-file");
         r = run((const char *const *)argv.v, m->timeout_ms, err);
         if (unlink(file) < 0)
             log_error("a credential file of ossfs stays", LOG_STR("file", file));
     }
+    fd_close(fd);
     strv_done(&argv);
     return r;
 }

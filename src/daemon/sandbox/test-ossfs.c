@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -455,6 +456,23 @@ TEST(counts_of_a_start_keep_mounts) {
     ASSERT(strchr(apart, '@'));
     ossfs_release(oss, apart);
     free(path);
+    tear_down();
+}
+
+TEST(credential_files_of_a_killed_daemon_are_removed) {
+    set_up();
+    ossfs_free(oss);
+    put("tmp/opensandbox-ossfs-inline-c07e0001", "left", 0600);
+    put("tmp/opensandbox-ossfs-inline-c07e0002.conf", "in use", 0600);
+    put("tmp/opensandbox-ossfs-inline-0003", "of another server", 0600);
+    _cleanup_free_ char *used = path_join(temp, "opensandbox-ossfs-inline-c07e0002.conf");
+    int fd = open(used, O_RDONLY | O_CLOEXEC);
+    ASSERT(flock(fd, LOCK_EX | LOCK_NB) == 0);
+    ASSERT_OK(ossfs_new(&(struct ossfs_opts){.root = root, .temp_dir = temp}, &oss));
+    ASSERT(!has("tmp/opensandbox-ossfs-inline-c07e0001"));
+    ASSERT(has("tmp/opensandbox-ossfs-inline-c07e0002.conf"));
+    ASSERT(has("tmp/opensandbox-ossfs-inline-0003"));
+    fd_close(fd);
     tear_down();
 }
 
