@@ -173,7 +173,7 @@ int engine_container_remove(struct engine *e, const char *id, bool force, struct
         return r;
     c.path = path.data;
     for (unsigned tries = 0;; tries++) {
-        struct err local, *to = err ? err : &local; /* the message decides */
+        struct err local = {0}, *to = err ? err : &local; /* the message decides */
 
         int64_t left = limit_left_ms(&l);
         if (left == 0)

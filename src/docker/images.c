@@ -111,7 +111,7 @@ static int pull(struct engine *e, const struct engine_pull *p, struct err *err) 
 }
 
 int engine_image_pull(struct engine *e, const struct engine_pull *p, struct err *err) {
-    struct err own, *to = err ? err : &own; /* the words decide */
+    struct err own = {0}, *to = err ? err : &own; /* the words decide */
     int r = pull(e, p, to);
 
     if (r == -EREMOTEIO)

@@ -7,13 +7,11 @@
 #include "docker/internal.h"
 
 int engine_ref_split(const char *ref, char **ret_repo, char **ret_tag) {
-    const char *at = strchr(ref, '@'), *slash = strrchr(ref, '/'), *colon;
-    size_t repo_len = at ? (size_t)(at - ref) : strlen(ref);
+    const char *at = strchr(ref, '@');
+    size_t repo_len = at ? (size_t)(at - ref) : strlen(ref); /* a digest's slash is no part of it */
+    const char *slash = memrchr(ref, '/', repo_len), *colon = memrchr(ref, ':', repo_len);
     _cleanup_free_ char *repo = NULL, *tag = NULL;
 
-    if (at) /* a slash in the digest belongs to nothing */
-        slash = memrchr(ref, '/', repo_len);
-    colon = memrchr(ref, ':', repo_len);
     if (colon && slash && colon < slash) /* a registry's port */
         colon = NULL;
     if (colon) {

@@ -100,7 +100,7 @@ TEST(version_is_asked_again_when_refused) {
 
 static bool status_of_path(int fd, const struct fake_request *q) {
     const char *s = strrchr(q->target, '/') + 1;
-    int status = atoi(s);
+    int status = (int)strtol(s, NULL, 10);
 
     if (str_ends(s, "text"))
         fake_say(fd, "HTTP/1.1 500 X\r\nContent-Length: 17\r\n\r\nplain \x1b"
@@ -161,7 +161,7 @@ TEST(statuses) {
     "6\r\n{\"a\":1\r\n1\r\n}\r\n0\r\n\r\n"
 
 static bool cut_answer(int fd, const struct fake_request *q) {
-    fake_bytes(fd, WHOLE, (size_t)atoi(strrchr(q->target, '/') + 1));
+    fake_bytes(fd, WHOLE, strtoul(strrchr(q->target, '/') + 1, NULL, 10));
     return false;
 }
 
@@ -220,7 +220,7 @@ static const char *const garbage[] = {
 };
 
 static bool say_garbage(int fd, const struct fake_request *q) {
-    const char *text = garbage[atoi(strrchr(q->target, '/') + 1)];
+    const char *text = garbage[strtoul(strrchr(q->target, '/') + 1, NULL, 10)];
     fake_bytes(fd, text, *text ? strlen(text) : 8);
     return false;
 }

@@ -466,7 +466,8 @@ int main(int argc, char **argv) {
     if (engine_new(&opts, &engine, &err) < 0) {
         say(json_pack("{s:b, s:s, s:s}", "ok", 0, "error", strerrorname_np(-err.code), "message",
                       err.msg));
-        return 1;
+        json_decref(o);
+        return 3;
     }
     say(json_pack("{s:b, s:s, s:b}", "ok", 1, "host", engine_host(engine), "unix",
                   engine_is_unix(engine)));
