@@ -23,10 +23,14 @@ void violation_add(json_t *detail, const char *type, const json_t *loc, const ch
     json_array_append_new(detail, v);
 }
 
-void violation_rule(json_t *detail, const json_t *input, const char *text) {
-    _cleanup_json_ json_t *loc = json_pack("[s]", "body");
+void violation_rule_at(json_t *detail, json_t *loc, const json_t *input, const char *text) {
     _cleanup_free_ char *msg = str_printf("Value error, %s", text);
     violation_add(detail, "value_error", loc, msg, input, json_pack("{s:{}}", "error"));
+    json_decref(loc);
+}
+
+void violation_rule(json_t *detail, const json_t *input, const char *text) {
+    violation_rule_at(detail, json_pack("[s]", "body"), input, text);
 }
 
 /* ---- scalars ---- */

@@ -45,6 +45,8 @@ void violation_add(json_t *detail, const char *type, const json_t *loc, const ch
                    const json_t *input, json_t *ctx);
 /* A rule across fields: type value_error, loc ["body"]. */
 void violation_rule(json_t *detail, const json_t *input, const char *text);
+/* The same of something inside the body; loc: taken over. */
+void violation_rule_at(json_t *detail, json_t *loc, const json_t *input, const char *text);
 /*
  * New object with what was understood. Violations are appended to detail (an array); when it grew
  * the result must not be used. NULL when the input is no object.

@@ -47,6 +47,12 @@ TEST(bad_creates) {
         {"{" IMAGE "," GOOD ",\"env\":{\"OPENSANDBOX_LIFECYCLE\":\"x\"}}", 422, "reserved"},
         {"{" IMAGE "," GOOD ",\"credentialProxy\":{\"enabled\":true}}", 422,
          "requires networkPolicy"},
+        {"{" IMAGE "," GOOD ",\"lifecycle\":{\"periodic\":[{\"name\":\"a\",\"schedule\":\"x\","
+         "\"command\":[\"c\"]},{\"name\":\"a \",\"schedule\":\"x\",\"command\":[\"c\"]}]}}",
+         422, "\"loc\":[\"body\",\"lifecycle\"],\"msg\":\"Value error, names of periodic hooks"},
+        {"{" IMAGE "," GOOD ",\"lifecycle\":{\"periodic\":[{\"name\":\" \",\"schedule\":\"x\","
+         "\"command\":[\"c\"]}]}}",
+         422, "[\"body\",\"lifecycle\",\"periodic\",0]"},
         {"{" IMAGE "," GOOD ",\"lifecycle\":{\"bogus\":1}}", 422, "\"type\":\"extra_forbidden\""},
         {"{" IMAGE "," GOOD ",\"lifecycle\":{\"preStart\":{\"command\":[\" \"]}}}", 422,
          "must not be blank"},

@@ -260,23 +260,62 @@ static bool template_conflicts(const json_t *in, json_t *detail) {
     return json_array_size(detail) > 0;
 }
 
-static const char *lifecycle_problem(const json_t *in) {
-    const json_t *l = json_object_get(in, "lifecycle"), *list = json_object_get(l, "periodic"), *p;
-    const json_t *pre = json_object_get(json_object_get(l, "preStart"), "command");
+static bool is_same_trimmed(const char *a, const char *b) {
+    static const char blanks[] = " \t\r\n";
+    size_t n, m;
+
+    a += strspn(a, blanks);
+    b += strspn(b, blanks);
+    for (n = strlen(a); n && strchr(blanks, a[n - 1]);)
+        n--;
+    for (m = strlen(b); m && strchr(blanks, b[m - 1]);)
+        m--;
+    return n == m && memcmp(a, b, n) == 0;
+}
+
+static bool is_blank_command(const json_t *hook_object) {
+    const json_t *command = json_object_get(hook_object, "command");
+    return is_blank(json_string_value(json_array_get(command, 0)));
+}
+
+static void check_lifecycle(const json_t *l, json_t *detail) {
+    const json_t *list = json_object_get(l, "periodic"), *p, *pre = json_object_get(l, "preStart");
     size_t i, k;
 
-    if (pre && is_blank(json_string_value(json_array_get(pre, 0))))
-        return "lifecycle.preStart.command[0] must not be blank.";
+    if (pre && is_blank_command(pre))
+        violation_rule_at(detail, json_pack("[s,s,s]", "body", "lifecycle", "preStart"), pre,
+                          "command[0] must not be blank.");
     json_array_foreach(list, i, p) {
-        if (is_blank(json_string_value(json_array_get(json_object_get(p, "command"), 0))))
-            return "lifecycle.periodic command[0] must not be blank.";
-        if (is_blank(json_str(p, "name")) || is_blank(json_str(p, "schedule")))
-            return "lifecycle.periodic name and schedule must not be blank.";
+        bool is_blank_word = is_blank(json_str(p, "name")) || is_blank(json_str(p, "schedule"));
+        if (is_blank_word || is_blank_command(p))
+            violation_rule_at(detail,
+                              json_pack("[s,s,s,i]", "body", "lifecycle", "periodic", (int)i), p,
+                              is_blank_word ? "name and schedule must not be blank."
+                                            : "command[0] must not be blank.");
         for (k = 0; k < i; k++)
-            if (str_eq(json_str(json_array_get(list, k), "name"), json_str(p, "name")))
-                return "lifecycle.periodic names must be unique.";
+            if (is_same_trimmed(json_str(json_array_get(list, k), "name"), json_str(p, "name"))) {
+                violation_rule_at(detail, json_pack("[s,s]", "body", "lifecycle"), l,
+                                  "names of periodic hooks must be unique.");
+                return;
+            }
     }
-    return NULL;
+}
+
+/* Rules inside of parts: they come before those across the whole body. */
+static void check_parts(const json_t *in, json_t *detail) {
+    const json_t *v, *lifecycle_object = json_object_get(in, "lifecycle");
+    size_t i;
+
+    json_array_foreach(json_object_get(in, "volumes"), i, v) {
+        int n = (json_object_get(v, "host") != NULL) + (json_object_get(v, "pvc") != NULL) +
+                (json_object_get(v, "ossfs") != NULL);
+        if (n != 1)
+            violation_rule_at(detail, json_pack("[s,s,i]", "body", "volumes", (int)i), v,
+                              n ? "exactly one of host, pvc and ossfs must be given, not several."
+                                : "exactly one of host, pvc and ossfs must be given.");
+    }
+    if (lifecycle_object)
+        check_lifecycle(lifecycle_object, detail);
 }
 
 /* The first rule that is broken, or NULL; *ret_template: template mode, nothing else is looked at.
@@ -308,7 +347,7 @@ static const char *first_broken_rule(const json_t *in, bool *ret_template, json_
         return "entrypoint is required when image is provided.";
     if (!json_object_get(in, "resourceLimits"))
         return "resourceLimits is required.";
-    return lifecycle_problem(in);
+    return NULL;
 }
 
 /* Copies a text member that may be absent. */
@@ -430,22 +469,6 @@ static int translate(const json_t *in, struct create_request *rq) {
     return take_lists(in, rq) < 0 ? -1 : take_volumes(json_object_get(in, "volumes"), rq);
 }
 
-/* Part of the schema, as the other rules of a single volume. */
-static void check_backends(const json_t *in, json_t *detail) {
-    const json_t *v;
-    size_t i;
-
-    json_array_foreach(json_object_get(in, "volumes"), i, v) {
-        int n = (json_object_get(v, "host") != NULL) + (json_object_get(v, "pvc") != NULL) +
-                (json_object_get(v, "ossfs") != NULL);
-        _cleanup_json_ json_t *loc = json_pack("[ssI]", "body", "volumes", (json_int_t)i);
-        if (n != 1)
-            violation_add(detail, "value_error", loc,
-                          "Value error, exactly one of host, pvc and ossfs must be given.", v,
-                          json_pack("{s:{}}", "error"));
-    }
-}
-
 bool parse_create(const char *data, size_t len, struct create_request *ret, json_t *detail,
                   struct err *err) {
     struct create_request rq = {0};
@@ -454,7 +477,7 @@ bool parse_create(const char *data, size_t len, struct create_request *ret, json
     _cleanup_json_ json_t *in = body_read(&create_form, data, len, detail, err);
     if (!in)
         return false;
-    check_backends(in, detail);
+    check_parts(in, detail);
     if (json_array_size(detail) > 0)
         return false;
     const char *problem = first_broken_rule(in, &is_template, detail);
