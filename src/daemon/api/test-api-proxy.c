@@ -283,7 +283,7 @@ static void on_inner_close(struct ws *w, int code, const char *reason, void *ud)
 /* By the last segment: refuse, 4000 (closes so), die (ends without a word). */
 static void socket_server(struct h1_req *r, void *ud) {
     static const struct ws_ops ops = {.on_close = on_inner_close};
-    const char *how = strrchr(h1_req_path(r), '/') + 1;
+    _cleanup_free_ char *how = strdup(strrchr(h1_req_path(r), '/') + 1); /* outlives the request */
     struct ws *w;
 
     if (str_eq(how, "refuse")) {
