@@ -41,8 +41,9 @@ static json_t *describe_networks(const json_t *settings) {
     json_t *out = json_object(), *entry;
     const char *name;
 
-    json_object_foreach(json_object_get(settings, "Networks"), name, entry)
+    json_object_foreach(json_object_get(settings, "Networks"), name, entry) {
         json_object_set_new(out, name, json_string(json_str(entry, "IPAddress") ?: ""));
+    }
     return out;
 }
 

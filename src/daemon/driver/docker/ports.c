@@ -73,7 +73,8 @@ static bool is_free(const struct ports *p, bool udp, uint16_t port) {
 
     if (r == -EADDRNOTAVAIL || r == -EAFNOSUPPORT) { /* the engine's address, not ours */
         struct sockaddr_storage any;
-        r = try_bind(&any, any_address(&any), udp, port);
+        const socklen_t any_len = any_address(&any);
+        r = try_bind(&any, any_len, udp, port);
     }
     return r == 0;
 }

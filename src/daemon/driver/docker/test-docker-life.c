@@ -24,7 +24,7 @@ static struct docker *new_docker(const char *mode) {
     k->config.egress_mode = "dns";
     k->config.resolve_internal = true;
     k->proxy_host = strdup("192.0.2.9");
-    strcpy(k->instance, INSTANCE);
+    str_copy(k->instance, sizeof k->instance, INSTANCE);
     return k;
 }
 
@@ -464,7 +464,7 @@ TEST(guard_environment_in_order) {
     struct docker *k = new_docker("bridge");
     struct sandbox_spec s = {.credential_proxy = true};
     s.policy = json_pack("{s:s}", "defaultAction", "deny");
-    strcpy(s.id, "s1");
+    str_copy(s.id, sizeof s.id, "s1");
     k->config.otlp_endpoint = "http://o:4318";
     k->config.upstream_proxy = "http://p:3128";
     k->config.upstream_proxy_auth = "Basic x";
@@ -498,7 +498,7 @@ TEST(guard_container) {
     struct docker *k = new_docker("bridge");
     struct sandbox_spec s = {0};
     s.policy = json_object();
-    strcpy(s.id, "s1");
+    str_copy(s.id, sizeof s.id, "s1");
     _cleanup_json_ json_t *b = guard_body(k, &s, "tok", json_object(), ports, 3, true),
                           *plain = guard_body(k, &s, "tok", json_object(), ports, 3, false);
     const json_t *host = json_object_get(b, "HostConfig");
