@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -365,7 +366,7 @@ static void redis_start(const char *password) {
         test_skip("redis-server is not installed (scripts/setup test)");
     ASSERT_OK(r);
     while ((fd = redis_socket()) < 0) /* nothing tells when it listens */
-        usleep(5000);
+        poll(NULL, 0, 5);
     close(fd);
 }
 

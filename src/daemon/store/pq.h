@@ -8,12 +8,13 @@
 
 #include "base/err.h"
 
-#define PQ_FUNCTIONS(X)                                                                     \
-    X(PQconninfoParse)                                                                      \
-    X(PQconninfoFree)                                                                       \
-    X(PQfreemem) X(PQconnectdbParams) X(PQstatus) X(PQerrorMessage) X(PQfinish) X(PQexec)   \
-        X(PQexecParams) X(PQresultStatus) X(PQresultErrorField) X(PQcmdTuples) X(PQntuples) \
-            X(PQgetvalue) X(PQgetisnull) X(PQclear) X(PQsetNoticeProcessor)
+/* clang-format off */
+#define PQ_FUNCTIONS(X) \
+    X(PQconninfoParse) X(PQconninfoFree) X(PQfreemem) X(PQconnectdbParams) X(PQstatus) \
+    X(PQerrorMessage) X(PQfinish) X(PQexec) X(PQexecParams) X(PQresultStatus) \
+    X(PQresultErrorField) X(PQcmdTuples) X(PQntuples) X(PQgetvalue) X(PQgetisnull) X(PQclear) \
+    X(PQsetNoticeProcessor)
+/* clang-format on */
 
 struct pq {
 #define PQ_MEMBER(name) __typeof__(name) *name;

@@ -350,7 +350,7 @@ static int pg_list(struct snapdb *db, const struct snap_query *q, struct snap_pa
 static void pg_free(struct snapdb *db) {
     struct pg_db *p = of(db);
 
-    for (unsigned i = 0; i < p->n_idle; i++)
+    for (unsigned i = 0; p->idle && i < p->n_idle; i++)
         p->pq->PQfinish(p->idle[i]);
     if (p->dsn)
         explicit_bzero(p->dsn, strlen(p->dsn));
@@ -452,8 +452,10 @@ int snapdb_open_pg(const struct snapdb_pg_opts *o, struct snapdb **ret, struct e
     pthread_condattr_destroy(&attr);
     p->dsn = strdup(o->dsn);
     p->idle = calloc(p->max, sizeof(PGconn *));
-    r = p->dsn && p->idle ? fill_pool(p, MIN(o->min_pool, p->max), err)
-                          : err_set(err, -ENOMEM, "out of memory");
+    if (!p->dsn || !p->idle)
+        r = err_set(err, -ENOMEM, "out of memory");
+    else
+        r = fill_pool(p, MIN(o->min_pool, p->max), err);
     if (r < 0) {
         pg_free(&p->base);
         return r;

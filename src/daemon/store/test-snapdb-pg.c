@@ -170,7 +170,7 @@ TEST(the_pool_is_bounded) {
         pthread_join(t[i], NULL);
     _cleanup_free_ char *n = run_sql(false, "SELECT count(*) FROM pg_stat_activity WHERE datname="
                                             "current_database() AND pid<>pg_backend_pid()");
-    ASSERT(atoi(n) >= 1 && atoi(n) <= 3);
+    ASSERT(n && strlen(n) == 1 && *n >= '1' && *n <= '3');
     snapdb_close(db);
     tear_down();
 }
