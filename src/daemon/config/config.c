@@ -161,29 +161,28 @@ static int store_path(char **field, const char *s) {
 }
 
 static int keep(struct config *c, const struct config_key *k, const struct toml_value *v) {
-    char *base = (char *)c;
-
     if (k->offset == NO_FIELD)
         return 0;
+    void *field = (char *)c + k->offset;
     switch (k->type) {
     case KEY_TEXT:
-        return (k->flags & KEY_PATH ? store_path : store_text)((char **)(base + k->offset), v->str);
+        return (k->flags & KEY_PATH ? store_path : store_text)(field, v->str);
     case KEY_INT:
-        *(int64_t *)(base + k->offset) = v->num;
+        *(int64_t *)field = v->num;
         return 0;
     case KEY_FLOAT:
-        *(double *)(base + k->offset) = v->real;
+        *(double *)field = v->real;
         return 0;
     case KEY_BOOL:
-        *(bool *)(base + k->offset) = v->num;
+        *(bool *)field = v->num;
         return 0;
     case KEY_LIST:
-        strv_done((struct strv *)(base + k->offset));
-        return strv_copy((struct strv *)(base + k->offset), v->strings);
+        strv_done(field);
+        return strv_copy(field, v->strings);
     case KEY_MAP:
-        json_decref(*(json_t **)(base + k->offset));
-        *(json_t **)(base + k->offset) = json_object();
-        return *(json_t **)(base + k->offset) ? 0 : -ENOMEM;
+        json_decref(*(json_t **)field);
+        *(json_t **)field = json_object();
+        return *(json_t **)field ? 0 : -ENOMEM;
     }
     return 0;
 }
@@ -405,8 +404,9 @@ static void forget_map(json_t *map) {
     const char *name;
     json_t *v;
 
-    json_object_foreach(map, name, v)
+    json_object_foreach(map, name, v) {
         explicit_bzero((char *)json_string_value(v), json_string_length(v));
+    }
     json_decref(map);
 }
 

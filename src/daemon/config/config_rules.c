@@ -98,9 +98,10 @@ static bool is_twice(const struct config *c, const char *name, const char *key) 
 
     if (!config_is_blank(c->api_key) && str_eq_const_time(c->api_key, key))
         return true;
-    json_object_foreach(c->api_keys, other,
-                        v) if (strcmp(other, name) != 0 &&
-                               str_eq_const_time(json_string_value(v), key)) return true;
+    json_object_foreach(c->api_keys, other, v) {
+        if (strcmp(other, name) != 0 && str_eq_const_time(json_string_value(v), key))
+            return true;
+    }
     return false;
 }
 
@@ -174,11 +175,11 @@ static int check_docker(const struct reading *r) {
         if (!strchr(c->docker.sandbox_binds.v[i], ':'))
             return config_complain(r, "docker.sandbox_binds",
                                    "entries of the form SOURCE:TARGET[:MODE]");
-    json_object_foreach(
-        c->docker.sandbox_env, name,
-        v) if (!*name ||
-               strchr(name, '=')) return config_complain(r, "docker.sandbox_env",
-                                                         "names that are not empty, without '='");
+    json_object_foreach(c->docker.sandbox_env, name, v) {
+        if (!*name || strchr(name, '='))
+            return config_complain(r, "docker.sandbox_env",
+                                   "names that are not empty, without '='");
+    }
     return 0;
 }
 
