@@ -5,6 +5,7 @@
 
 #include "daemon/driver/docker/docker.h"
 #include "daemon/driver/native/native.h"
+#include "daemon/probe_docker.h"
 #include "daemon/telemetry/telemetry.h"
 #include "docker/engine.h"
 
@@ -105,7 +106,19 @@ int driver_open(const struct config *c, struct driver **ret, struct err *err) {
     return r < 0 ? r : native_driver_new(&n, NULL, ret, err);
 }
 
+#ifdef HAVE_DOCKER_DRIVER
+static json_t *probe_engine(const struct config *c) {
+    struct docker_config d;
+    docker_settings(c, &d);
+    return docker_probe(&d);
+}
+#endif
+
 json_t *driver_probe(const struct config *c) {
+#ifdef HAVE_DOCKER_DRIVER
+    if (config_is_docker(c))
+        return probe_engine(c);
+#endif
     struct native_probe p[NATIVE_PROBES_MAX];
     struct native_config n;
     struct err err = {0};

@@ -1,4 +1,5 @@
 """Operating coved on a real engine: without root, and what a start without a key leaves alone."""
+import json
 import os
 import pathlib
 import subprocess
@@ -76,3 +77,22 @@ def test_two_daemons_of_one_state_directory(docker):
                            stdin=subprocess.DEVNULL, env={**os.environ, **d.env, "COVE_LIBEXEC": str(covekit.LIBEXEC)})
         assert r.returncode == 1 and "another daemon uses the state directory" in r.stderr, r
         assert d.get("/health").status == 200
+
+
+def test_the_probe_looks_at_the_engine(docker, tmp_path):
+    def probe(text, host=docker.host):
+        f = tmp_path / "c.toml"
+        f.write_text('[runtime]\ntype = "docker"\n' + text)
+        r = subprocess.run([str(covekit.BIN / "coved"), "--config", str(f), "--probe", "--json"], capture_output=True, text=True,
+                           timeout=30, env={**os.environ, "DOCKER_HOST": host})
+        return r.returncode, {p["name"]: p for p in json.loads(r.stdout)}
+
+    code, found = probe('[docker]\nnetwork_mode = "bridge"\n')
+    assert code == 0 and set(found) == {"engine"} and "API 1." in found["engine"]["detail"], found
+    code, found = probe('[docker]\nnetwork_mode = "no-such-net"\n[egress]\nimage = "no/such-image"\n'
+                        '[secure_runtime]\ntype = "kata"\ndocker_runtime = "no-such-runtime"\n')
+    assert code == 1 and not found["network"]["ok"] and not found["secure-runtime"]["ok"]
+    assert found["network"]["fix"] == "docker network create no-such-net"
+    assert not found["guard-image"]["ok"] and not found["guard-image"]["required"]
+    code, found = probe("", "unix:///nonexistent/docker.sock")
+    assert code == 1 and not found["engine"]["ok"] and "DOCKER_HOST" in found["engine"]["fix"]

@@ -69,6 +69,11 @@ static int check_secure_runtime(const struct reading *r) {
         return config_complain(
             r, "secure_runtime.type",
             "\"gvisor\" or \"kata\": firecracker belongs to the kubernetes runtime");
+    if (str_ieq(c->secure.type, "gvisor") && c->egress.image &&
+        config_warn(
+            r, "egress.image",
+            "has no use beside secure_runtime.type \"gvisor\": network policies are refused") < 0)
+        return r->err->code;
     if (!has_name && !has_class)
         return config_complain(r, "secure_runtime.type",
                                "secure_runtime.docker_runtime or k8s_runtime_class beside it");

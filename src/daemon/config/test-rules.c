@@ -120,6 +120,14 @@ TEST(the_name_of_a_secure_runtime) {
     }
 }
 
+TEST(gvisor_and_a_guard_is_a_warning) {
+    ASSERT_OK(parse(DOCKER "[secure_runtime]\ntype = \"gvisor\"\ndocker_runtime = \"runsc\"\n"
+                           "[egress]\nimage = \"e\"\n"));
+    ASSERT_INT(warnings.n, 1);
+    ASSERT(strstr(warnings.v[0], "f.toml:7: egress.image has no use"));
+    done();
+}
+
 TEST(values_of_the_docker_section) {
     static const struct refusal all[] = {
         {DOCKER "[docker]\nport_range_min = 50000\nport_range_max = 50000\n",
