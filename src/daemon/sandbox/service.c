@@ -58,7 +58,10 @@ int service_open(const struct service_opts *opts, struct service **ret, struct e
         err_sys(err, r, "worker threads");
     } else if ((r = expiry_new(s, &s->expiry, err)) >= 0) {
         exit_setup(s);
-        r = service_recover(s, err);
+        if (s->o.driver->ops->found) /* its sandboxes outlive the machine's power */
+            r = statedb_set_durable(s->o.store, err);
+        if (r >= 0)
+            r = service_recover(s, err);
         if (r >= 0)
             r = snapshots_open(s, err);
         if (r >= 0)

@@ -136,6 +136,13 @@ int statedb_open(const char *path, struct statedb **ret, struct err *err) {
     return 0;
 }
 
+int statedb_set_durable(struct statedb *s, struct err *err) {
+    pthread_mutex_lock(&s->lock);
+    int r = exec(s, "PRAGMA synchronous=FULL;", err, "opening");
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
 void statedb_close(struct statedb *s) {
     if (!s)
         return;

@@ -2,7 +2,7 @@
  * What survives the daemon: one SQLite file in the state directory. Rows are written before and
  * after an action on the runtime (intent, act, result), so that start-up can finish or undo what a
  * killed daemon left half-done. A commit reaches the kernel, not the disk: rows describe running
- * things, which do not outlive the machine either.
+ * things, which do not outlive the machine either (where they do: statedb_set_durable).
  *
  * All functions block for the length of one small transaction and may be called from any thread.
  */
@@ -34,6 +34,9 @@ struct statedb_row {
  * refused. */
 int statedb_open(const char *path, struct statedb **ret, struct err *err);
 void statedb_close(struct statedb *s); /* NULL is fine */
+
+/* From now on a commit is on the disk: for runtimes whose sandboxes are there after a power cut. */
+int statedb_set_durable(struct statedb *s, struct err *err);
 
 /* -EEXIST when the id is there already. */
 int statedb_insert(struct statedb *s, const struct statedb_row *row, struct err *err);
