@@ -91,6 +91,11 @@ int docker_environment(const struct docker *k, const struct sandbox_spec *s, str
 
 /* ---- small parts of the body ---- */
 
+/* Only where the operator allows it, whatever the request says. */
+static bool is_isolating(const struct docker *k, const struct sandbox_spec *s) {
+    return s->isolation && k->config.allow_isolation;
+}
+
 static int add_text(json_t *array, const char *text) {
     return json_array_append_new(array, json_string(text));
 }
@@ -160,7 +165,7 @@ static int set_security(const struct docker *k, const struct sandbox_spec *s, js
     json_t *options = json_array();
     int bad = 0;
 
-    if (s->isolation)
+    if (is_isolating(k, s))
         apparmor = seccomp = "unconfined";
     if (k->config.no_new_privileges)
         bad |= add_text(options, "no-new-privileges=true");
@@ -189,7 +194,7 @@ static int set_capabilities(const struct docker *k, const struct sandbox_spec *s
     }
     if (s->policy && !is_windows(s) && !has_net_admin)
         bad |= add_text(dropped, "NET_ADMIN");
-    if (s->isolation)
+    if (is_isolating(k, s))
         bad |= add_text(added, "SYS_ADMIN");
     if (is_windows(s))
         bad |= add_text(added, "NET_ADMIN") | add_text(added, "NET_RAW");
@@ -294,7 +299,7 @@ static json_t *host_config(const struct docker *k, const struct sandbox_spec *s,
     bad |= set_binds(k, s, x, host) | set_agent_mounts(x, host);
     if (!str_is_empty(k->config.runtime))
         bad |= json_object_set_new(host, "Runtime", json_string(k->config.runtime));
-    if (s->isolation)
+    if (is_isolating(k, s))
         bad |= set_isolation(host);
     if (is_windows(s))
         bad |= set_devices(host);

@@ -338,6 +338,10 @@ static int step_inspect(struct making *m, struct err *err) {
 
     if (r < 0)
         return engine_failed(err, "looking at the container");
+    if (!docker_labels_hold(m->labels,
+                            json_object_get(json_object_get(inspect, "Config"), "Labels")))
+        return err_set(err, -EIO, "image %s was replaced while the sandbox was made",
+                       m->spec->image);
     return docker_index_update(m->k, inspect, &m->info, err);
 }
 

@@ -114,6 +114,9 @@ json_t *docker_labels(const struct docker *k, const struct sandbox_spec *spec,
                       const struct label_extras *x);
 /* Reserved keys of the image's own labels that `labels` does not set are set to "". */
 int docker_labels_shadow(json_t *labels, const json_t *image_labels);
+/* Has the container no reserved label but ours? Its image may have been another than the one that
+ * was looked at. */
+bool docker_labels_hold(const json_t *labels, const json_t *container_labels);
 /* Labels of a container that no row knows -> what a create would have stored. */
 int docker_found(const struct docker *k, const json_t *inspect, struct found_sandbox *ret,
                  struct err *err);

@@ -129,6 +129,18 @@ int docker_labels_shadow(json_t *labels, const json_t *image_labels) {
     return bad ? -ENOMEM : 0;
 }
 
+bool docker_labels_hold(const json_t *labels, const json_t *real) {
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)real, key, v) {
+        const char *value = json_string_value(v);
+        if (is_reserved(key) && !str_is_empty(value) && !str_eq(value, json_str(labels, key)))
+            return false;
+    }
+    return true;
+}
+
 /* ---- reading ---- */
 
 /* The metadata: what our own record of its keys names; without one (another server's container)

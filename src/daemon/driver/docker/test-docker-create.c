@@ -227,6 +227,21 @@ TEST(found_of_another_server) {
     done(t);
 }
 
+TEST(labels_that_slipped_in_are_seen) {
+    struct set *t = make();
+    json_t *ours = labels_of(t), *real = json_deep_copy(ours);
+    json_object_set_new(real, "vendor", json_string("v"));
+    json_object_set_new(real, LABEL_MANAGED_BY, json_string("")); /* blanked */
+    ASSERT(docker_labels_hold(ours, real));
+    json_object_set_new(real, LABEL_MANAGED_BY, json_string("[\"data\"]"));
+    ASSERT(!docker_labels_hold(ours, real));
+    json_object_set_new(ours, LABEL_MANAGED_BY, json_string("[\"data\"]"));
+    ASSERT(docker_labels_hold(ours, real));
+    json_decref(ours);
+    json_decref(real);
+    done(t);
+}
+
 /* ---- environment ---- */
 
 static struct strv env_of(struct set *t) {
@@ -462,6 +477,12 @@ TEST(body_isolation) {
     t->s.isolation = true;
     t->k.config.seccomp_profile = "strict";
     json_t *b = body_of(t), *h = json_object_get(b, "HostConfig");
+    assert_json(h, "CapAdd", "(absent)"); /* row 31: not unless the operator allows it */
+    assert_json(h, "Tmpfs", "(absent)");
+    json_decref(b);
+    t->k.config.allow_isolation = true;
+    b = body_of(t);
+    h = json_object_get(b, "HostConfig");
     assert_json(h, "CapAdd", "[\"SYS_ADMIN\"]");
     assert_json(h, "CapDrop", "[\"NET_ADMIN\",\"NET_RAW\",\"SYS_ADMIN\"]");
     assert_json(h, "SecurityOpt",
