@@ -288,6 +288,23 @@ def test_two_daemons_on_one_engine_keep_apart(drv, own):
     assert "cove-test-v" not in own.engine.volumes()
 
 
+def test_a_state_directory_that_was_moved(own):
+    guarded(own, "kept")
+    own.create("unknown")
+    own.stop()
+    own.state = own.state.rename(own.dir / "elsewhere")
+    own.start(known=["kept"])
+    assert own.out("kept", "echo on") == "on\n"
+    own.call("pause", id="kept")
+    own.call("resume", id="kept")
+    assert [f["spec"]["id"] for f in own.call("found")["found"]] == ["unknown"]
+    own.create("new")
+    own.stop()
+    own.start(known=["kept", "new"])  # both marks
+    assert own.ids() == ["kept", "new"]
+    assert [f["spec"]["id"] for f in own.call("found")["found"]] == ["unknown"]
+
+
 def peer_box(engine, image, name, labels, **config):
     """A container as an opensandbox-server makes it."""
     return engine.run("sandbox-" + name, image, Cmd=["sleep", "1000"], Env=["A=b", "OPENSANDBOX_ID=" + name],
@@ -518,6 +535,20 @@ def test_sidecars_without_sandbox_go_at_the_start(own):
         own.engine.remove("sandbox-egress-other")
 
 
+def test_a_sidecar_stays_when_it_cannot_be_told_whether_its_sandbox_lives(scripted):
+    d, e = scripted
+    guarded(d, "g")
+    d.stop()
+    d.engine.remove("sandbox-g")
+    e.on("GET", "/containers/sandbox-g/json", status=500, message="not now")
+    d.start()
+    assert d.engine.exists("sandbox-egress-g")
+    d.stop()
+    e.clear()
+    d.start()
+    assert not d.engine.exists("sandbox-egress-g") and "opensandbox-runtime-g" not in d.engine.volumes()
+
+
 @pytest.mark.parametrize("how,words", [("test-exit", "ended with code"), ("test-unready", "not ready within 2 seconds")])
 def test_a_sidecar_that_does_not_come_up(docker, how, words):
     d = make_driver(docker, {"readiness_timeout_s": 2})
@@ -660,6 +691,24 @@ def test_an_engine_that_hangs_does_not_hold_the_end_up(scripted):
 
 
 # ---- volumes, snapshots ----
+
+def test_a_volume_that_cannot_be_looked_up(scripted):
+    d, e = scripted
+    e.on("GET", "/volumes/.*", status=500, message="driver is away")
+    with pytest.raises(DriverError) as x:
+        d.call("volume_open", name="v", **{"for": "s"})
+    assert x.value.code == -19996 and "driver is away" in x.value.text  # DRIVER_VOLUME_INSPECT
+
+
+def test_a_volume_that_another_made_in_the_meantime_is_not_ours(scripted):
+    d, e = scripted
+    d.engine.call("POST", "/volumes/create", {"Name": "cove-race-v"})
+    try:
+        e.on("GET", "/volumes/cove-race-v", status=404, message="no such volume", times=1)
+        assert d.call("volume_open", name="cove-race-v", **{"for": "s"})["created"] is False
+    finally:
+        d.engine.call("DELETE", "/volumes/cove-race-v")
+
 
 def test_volumes_of_others_are_never_removed(drv):
     drv.engine.call("POST", "/volumes/create", {"Name": "cove-user-v"})

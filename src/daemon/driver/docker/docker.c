@@ -169,6 +169,7 @@ static void docker_free(struct driver *d) {
     strv_done(&k->copies);
     strv_done(&k->drop);
     strv_done(&k->binds);
+    strv_done(&k->former);
     json_decref(k->sandbox_env);
     free(k->proxy_host);
     pthread_mutex_destroy(&k->lock);

@@ -69,6 +69,8 @@ struct docker {
     struct docker_watch *watch; /* watch.c: the thread that reads the engine's events */
     /* what config points into */
     struct strv copies, drop, binds;
+    /* values of LABEL_INSTANCE from before the state directory was moved; set by recover alone */
+    struct strv former;
     json_t *sandbox_env;
     char *proxy_host; /* where published ports are reached from here */
 };

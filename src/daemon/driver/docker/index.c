@@ -42,7 +42,12 @@ const char *docker_label(const json_t *inspect, const char *key) {
 
 bool docker_is_mine(const struct docker *k, const json_t *labels) {
     const char *instance = json_str(labels, LABEL_INSTANCE);
-    return str_is_empty(instance) || str_eq(instance, k->instance);
+    if (str_is_empty(instance) || str_eq(instance, k->instance))
+        return true;
+    for (size_t i = 0; i < k->former.n; i++)
+        if (str_eq(instance, k->former.v[i]))
+            return true;
+    return false;
 }
 
 static int64_t read_time(const json_t *state, const char *key) {

@@ -26,6 +26,25 @@ static const char *id_of(const struct docker *k, const json_t *entry) {
                                                                                           : NULL;
 }
 
+/* A sandbox that our store has acknowledged and that carries another mark: the state directory was
+ * moved, and its name is what the mark is made of. */
+static int note_former(struct docker *k, const json_t *list, const json_t *known) {
+    json_t *entry;
+    size_t i;
+
+    json_array_foreach(list, i, entry) {
+        const json_t *labels = json_object_get(entry, "Labels");
+        const char *id = json_str(labels, LABEL_ID);
+        if (!id || !json_object_get(known, id) || docker_is_mine(k, labels))
+            continue;
+        log_info("the state directory has moved: sandboxes with its former mark are ours",
+                 LOG_STR("sandbox", id), LOG_STR("mark", json_str(labels, LABEL_INSTANCE)));
+        if (strv_add(&k->former, json_str(labels, LABEL_INSTANCE)) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 static int remove_undone(struct docker *k, const char *const *undone, struct err *err) {
     for (size_t i = 0; undone && undone[i]; i++) {
         int r = docker_remove(&k->driver, undone[i], err);
@@ -56,33 +75,35 @@ static bool is_indexed(struct docker *k, const char *id) {
     return yes;
 }
 
-static int index_known(struct docker *k, const char *const *known, struct err *err) {
-    _cleanup_json_ json_t *list = NULL, *ids = json_object();
+static int index_known(struct docker *k, const json_t *list, const json_t *known, struct err *err) {
     json_t *entry;
     size_t i;
-    int r = list_sandboxes(k, &list, err);
 
-    for (i = 0; known && known[i]; i++)
-        json_object_set_new(ids, known[i], json_true());
     json_array_foreach(list, i, entry) {
         const char *id = id_of(k, entry);
-        if (!id || !json_object_get(ids, id) || is_indexed(k, id))
+        if (!id || !json_object_get(known, id) || is_indexed(k, id))
             continue;
-        r = index_entry(k, entry, NULL, err);
+        int r = index_entry(k, entry, NULL, err);
         if (r < 0 && r != -ENOENT)
             return err_wrap(err, "sandbox %s", id), r;
-        r = 0;
     }
-    return r;
+    return 0;
 }
 
 int docker_recover(struct driver *d, const char *const *known, const char *const *undone,
                    struct err *err) {
     struct docker *k = docker_of(d);
-    int r = remove_undone(k, undone, err);
+    _cleanup_json_ json_t *list = NULL, *ids = json_object();
+    int r = list_sandboxes(k, &list, err);
 
+    for (size_t i = 0; known && known[i]; i++)
+        json_object_set_new(ids, known[i], json_true());
+    if (r == 0 && note_former(k, list, ids) < 0)
+        r = err_set(err, -ENOMEM, "out of memory");
     if (r == 0)
-        r = index_known(k, known, err);
+        r = remove_undone(k, undone, err);
+    if (r == 0)
+        r = index_known(k, list, ids, err);
     if (r < 0)
         return r;
     guard_collect_orphans(k);
