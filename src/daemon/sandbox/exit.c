@@ -1,10 +1,11 @@
 /*
  * Sandboxes that change without being asked: they end, or another hand pauses, resumes, starts or
  * removes them. The driver reports from any of its threads; the report travels to the loop as a
- * posted job. An end is applied as reported. Every other report only says that something is
- * different: reports of what the service itself did arrive late, so the state is looked up by an
- * operation of the sandbox (op.c), after those that wait already; a report that came during that
- * look-up makes it start again. A sandbox that is gone is removed like a deleted one.
+ * posted job. A runtime of our own only reports ends, and these are applied as they come. Where
+ * others have their hands in as well, a report only says that something is different: it may be
+ * late, of what the service did itself, or of an attempt that the driver has taken back. So the
+ * state is looked up by an operation of the sandbox (op.c), after those that wait already; a report
+ * that comes during that look-up makes it start again. What is gone is removed like a deleted one.
  */
 #include <errno.h>
 #include <string.h>
@@ -116,19 +117,25 @@ static void sync_enqueue(struct service *s, struct sandbox *sb) {
     op_enqueue(&y->op);
 }
 
+/* Does the report say something that is not shown already? */
+static bool is_news(const struct sandbox *sb, const struct instance_info *info) {
+    if (info->state == INST_EXITED)
+        return sb->state != SB_TERMINATED && sb->state != SB_FAILED;
+    return info->state == INST_GONE || sb->state != state_of(info->state);
+}
+
 void sandbox_changed(struct service *s, struct sandbox *sb, const struct instance_info *info) {
+    bool is_shared = s->o.driver->ops->found != NULL;
+
     if (sb->removing || sb->gone)
         return;
     sb->n_reports++;
-    if (info->state == INST_EXITED) {
+    if (info->state == INST_EXITED && !is_shared) {
         sandbox_apply_exit(sb, info, service_now(s));
         log_info("sandbox ended", LOG_STR("sandbox", info->id),
                  LOG_INT("exit_code", info->exit_code));
-    } else if (s->refusing) { /* the driver may be gone already; the next start looks itself */
-        return;
-    } else if (info->state == INST_GONE) {
-        delete_lost(s, sb);
-    } else if (sb->state != state_of(info->state)) {
+    } else if (!s->refusing && is_news(sb, info)) {
+        /* refusing: the driver may be gone already; the next start looks itself */
         sync_enqueue(s, sb);
     }
 }

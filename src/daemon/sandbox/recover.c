@@ -15,6 +15,7 @@
 #include "daemon/sandbox/volumes.h"
 
 struct undone {
+    char id[SANDBOX_ID_MAX + 1];
     enum row_state state;
     struct sandbox *sb; /* NULL: its record is not readable */
 };
@@ -45,6 +46,7 @@ static int load_undone(struct loaded *l, const struct statedb_row *row) {
 
     if (make_room((void **)&l->un, &l->cap_un, l->n_un, sizeof *l->un) < 0)
         return -ENOMEM;
+    str_copy(u.id, sizeof u.id, row->id);
     if (record_from_row(row, &u.sb, &err) < 0)
         log_warn("an unfinished operation has no readable record", LOG_STR("sandbox", row->id),
                  LOG_ERR(&err));
@@ -222,14 +224,13 @@ static int adopt_found(struct service *s, struct err *err) {
 static int forget_undone(struct service *s, struct loaded *l, struct err *err) {
     for (size_t i = 0; i < l->n_un; i++) {
         const struct undone *u = &l->un[i];
-        const char *id = l->undone.v[i];
         /* of a create the row lists what may have been made; of a removal what was */
         if (u->sb)
-            volumes_forget(s, &u->sb->spec, u->state == ROW_CREATING ? id : NULL);
-        int r = statedb_delete(s->o.store, id, err);
+            volumes_forget(s, &u->sb->spec, u->state == ROW_CREATING ? u->id : NULL);
+        int r = statedb_delete(s->o.store, u->id, err);
         if (r < 0)
             return r;
-        log_info("undid an unfinished operation", LOG_STR("sandbox", id));
+        log_info("undid an unfinished operation", LOG_STR("sandbox", u->id));
     }
     return 0;
 }

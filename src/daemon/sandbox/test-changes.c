@@ -155,15 +155,29 @@ TEST(a_lost_sandbox_whose_row_cannot_go_is_tried_again) {
 TEST(an_end_reported_during_the_create_is_not_lost) {
     set_up();
     share();
-    struct result c = {0};
-    fake_hold(drv, FAKE_CREATE);
-    begin_create(request(), &c);
-    fake_wait_held(drv, FAKE_CREATE, 1);
-    fake_release(drv, FAKE_CREATE);
-    wait_for(&c);
-    fake_report(drv, c.id, INST_RUNNING); /* of its start */
+    fake_exit_in_create(drv, 7);
+    struct result c = create_ok();
     flush();
-    ASSERT_INT(service_get(svc, c.id)->state, SB_RUNNING);
+    ASSERT_INT(service_get(svc, c.id)->state, SB_FAILED);
+    ASSERT_INT(service_get(svc, c.id)->exit_code, 7);
+    tear_down();
+}
+
+/* A create that the driver had to start over: the container of the first attempt has ended. */
+TEST(reports_of_an_attempt_that_was_taken_back_change_nothing) {
+    set_up();
+    share();
+    static const enum instance_state late[] = {INST_EXITED, INST_GONE};
+    for (size_t i = 0; i < ARRAY_SIZE(late); i++) {
+        struct result c = create_ok();
+        fake_report(drv, c.id, late[i]);
+        for (int turn = 0; turn < 20; turn++) {
+            uv_run(&loop, UV_RUN_NOWAIT);
+            ASSERT_INT(sandbox_state_of(service_get(svc, c.id)), SB_RUNNING); /* not for a moment */
+        }
+        flush();
+        ASSERT_INT(sandbox_state_of(service_get(svc, c.id)), SB_RUNNING);
+    }
     tear_down();
 }
 
