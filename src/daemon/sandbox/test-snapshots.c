@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "base/test.h"
 #include "daemon/driver/fake/fake.h"
 #include "daemon/sandbox/internal.h"
+#include "daemon/store/snapdb_priv.h"
 
 static char dir[64];
 static uv_loop_t loop;
@@ -145,11 +147,13 @@ static struct result remove_one(const char *id) {
     return r;
 }
 
-/* Looks until it is so: each look is a turn of the loop and a worker's, no time is waited for. */
+/* Looks until it is so, or it is gone. */
 static struct result wait_state(const char *id, const char *state) {
     struct result r = get(id);
-    while (!str_eq(r.state, state) && !r.fault)
+    while (!str_eq(r.state, state) && !r.fault) {
+        poll(NULL, 0, 2);
         r = get(id);
+    }
     return r;
 }
 
@@ -367,11 +371,8 @@ TEST(a_busy_image_is_tried_again_in_the_background) {
     ASSERT_STR(r.state, "Deleting");
     ASSERT_STR(r.reason, "snapshot_delete_requested");
     ASSERT_INT(remove_one(s.id).fault, FAULT_SNAPSHOT_BUSY); /* asked for again */
-    while (fake_has_image(drv, image_of(s.id)))
-        uv_run(&loop, UV_RUN_NOWAIT); /* the retry's own pause */
-    while (service_pending(svc) > 0)
-        uv_run(&loop, UV_RUN_ONCE);
-    ASSERT_INT(get(s.id).fault, FAULT_SNAPSHOT_MISSING);
+    ASSERT_INT(wait_state(s.id, "gone").fault, FAULT_SNAPSHOT_MISSING);
+    ASSERT(!fake_has_image(drv, image_of(s.id)));
     fake_fail(drv, FAKE_SNAPSHOT_REMOVE, -EIO, "engine fault", 1);
     s = ready();
     ASSERT_INT(remove_one(s.id).fault, FAULT_SNAPSHOT_REMOVE);
@@ -409,8 +410,6 @@ TEST(lists_are_asked_for) {
     tear_down();
 }
 
-/* ---- start-up ---- */
-
 static void leave(const char *id, enum snap_state state, const char *image) {
     struct snap_row r = {.id = (char *)id,
                          .sandbox_id = "sb",
@@ -419,6 +418,92 @@ static void leave(const char *id, enum snap_state state, const char *image) {
                          .created_us = clock_wall_us()};
     ASSERT_OK(snapdb_insert(snaps, &r, NULL));
 }
+
+/* ---- a repository that does not answer ---- */
+
+static const struct snapdb_ops *real_ops;
+static struct snapdb_ops broken_ops;
+static _Atomic unsigned n_broken; /* calls that fail from now on */
+
+static bool breaks(struct err *err) {
+    unsigned n = n_broken;
+    while (n > 0)
+        if (__atomic_compare_exchange_n((unsigned *)&n_broken, &n, n - 1, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST))
+            return err_set(err, -EIO, "snapshot database: it is away") < 0;
+    return false;
+}
+
+static int broken_insert(struct snapdb *d, const struct snap_row *row, struct err *err) {
+    return breaks(err) ? -EIO : real_ops->insert(d, row, err);
+}
+
+static int broken_change(struct snapdb *d, const char *id, enum snap_state from,
+                         const struct snap_change *c, struct err *err) {
+    return breaks(err) ? -EIO : real_ops->change(d, id, from, c, err);
+}
+
+static int broken_remove(struct snapdb *d, const char *id, enum snap_state from, struct err *err) {
+    return breaks(err) ? -EIO : real_ops->remove(d, id, from, err);
+}
+
+static void make_breakable(void) {
+    real_ops = snaps->ops;
+    broken_ops = *real_ops;
+    broken_ops.insert = broken_insert;
+    broken_ops.change = broken_change;
+    broken_ops.remove = broken_remove;
+    snaps->ops = &broken_ops;
+}
+
+TEST(nothing_is_made_without_its_record) {
+    set_up();
+    make_breakable();
+    struct result sb = sandbox();
+    n_broken = 1;
+    struct result s = create(sb.id);
+    ASSERT_INT(s.fault, FAULT_QUERY);
+    while (service_pending(svc) > 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    ASSERT_INT(fake_calls(drv, FAKE_SNAPSHOT), 0);
+    ASSERT_INT(create(sb.id).fault, FAULT_NONE); /* the sandbox is free for another */
+    tear_down();
+}
+
+TEST(an_outcome_is_stored_as_soon_as_it_can_be) {
+    set_up();
+    make_breakable();
+    struct result sb = sandbox();
+    fake_hold(drv, FAKE_SNAPSHOT);
+    struct result s = create(sb.id);
+    n_broken = 2; /* the outcome, and the first retry */
+    fake_release(drv, FAKE_SNAPSHOT);
+    while (service_pending(svc) > 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    ASSERT_STR(get(s.id).state, "Creating");
+    struct result r = wait_state(s.id, "Ready");
+    ASSERT_STR(r.reason, "snapshot_runtime_ready");
+    ASSERT_INT(n_broken, 0);
+    ASSERT_INT(fake_calls(drv, FAKE_SNAPSHOT), 1);
+    tear_down();
+}
+
+TEST(a_removal_goes_on_when_the_record_can_be_written) {
+    set_up();
+    make_breakable();
+    struct result s = ready();
+    n_broken = 1; /* the mark: nothing was begun */
+    ASSERT_INT(remove_one(s.id).fault, FAULT_QUERY);
+    ASSERT_STR(get(s.id).state, "Ready");
+    ASSERT(fake_has_image(drv, image_of(s.id)));
+    leave("going", SNAP_DELETING, NULL);
+    n_broken = 1; /* the record, when the image is gone */
+    ASSERT_INT(remove_one("going").fault, FAULT_QUERY);
+    wait_state("going", "gone"); /* by itself */
+    tear_down();
+}
+
+/* ---- start-up ---- */
 
 TEST(a_start_finishes_what_was_left) {
     set_up();
@@ -462,8 +547,7 @@ TEST(a_start_cannot_look_or_remove) {
     ASSERT_STR(r.state, "Failed");
     ASSERT_STR(r.reason, "snapshot_recovery_inspect_failed");
     ASSERT_STR(get("busy").state, "Deleting");
-    while (!get("busy").fault) /* tried again by itself */
-        ;
+    wait_state("busy", "gone"); /* tried again by itself */
     tear_down();
 }
 
