@@ -5,7 +5,7 @@ ROOT = $(CURDIR)/$(BUILD)/root
 BIN = $(ROOT)/usr/local/bin
 J ?= $(shell nproc)
 
-.PHONY: help all setup run test test-quick test-asan test-tsan test-vm bench install deb fmt lint fuzz clean
+.PHONY: help all setup run test test-quick test-asan test-tsan test-vm bench install deb deb-test fmt lint fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -68,6 +68,9 @@ install: all ## install below PREFIX (default /usr/local); DESTDIR is honoured
 deb: ## a Debian package in build-deb
 	@scripts/setup build deb
 	@packaging/make-deb build-deb
+
+deb-test: deb ## install that package in a clean Debian root, start it there on both drivers, remove it
+	@packaging/try-deb build-deb/cove_*.deb
 
 fmt: ## format the sources
 	@git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
