@@ -203,6 +203,27 @@ TEST(whose_forwarding_headers_are_believed) {
     stop();
 }
 
+TEST(use_renews) {
+    static const struct h1_header skip[] = {{"OpenSandbox-Access-Renew", "skip"}, {NULL, NULL}},
+                                  other[] = {{"OpenSandbox-Access-Renew", "Skip"}, {NULL, NULL}};
+    renews_by_use = true;
+    set_up();
+    start_inner(upstream);
+    const char *id = create("{" IMAGE "," GOOD ",\"timeout\":60,"
+                            "\"extensions\":{\"access.renew.extend.seconds\":\"3000\"}}");
+    int64_t before = service_get(svc, id)->expires_us;
+    EXPECT(ask_with("GET", url("/v1/sandboxes/@/proxy/3000/", id), NULL, skip), 201, "");
+    EXPECT(ask("GET", url("/v1/sandboxes/@/proxy/0/", id), NULL), 400, "INVALID_PORT");
+    EXPECT(ask("GET", url("/v1/sandboxes/@", id), NULL), 200, "");
+    ASSERT_INT(service_pending(svc), 0);
+    ASSERT_INT(service_get(svc, id)->expires_us, before);
+    EXPECT(ask_with("GET", url("/v1/sandboxes/@/proxy/3000/", id), NULL, other), 201, "");
+    while (service_pending(svc) > 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    ASSERT(service_get(svc, id)->expires_us > before + 2000LL * 1000000);
+    stop();
+}
+
 TEST(lists_of_networks) {
     static const struct {
         const char *entry, *peer;

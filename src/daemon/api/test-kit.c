@@ -17,6 +17,7 @@ struct service *svc;
 struct api *api;
 struct h1_server *server;
 uint16_t port;
+bool renews_by_use;
 static const char *const allowed[] = {"/tmp", NULL};
 
 void set_up(void) {
@@ -40,6 +41,7 @@ void set_up_with(const struct api_opts *more) {
         .store = db,
         .max_workers = 8,
         .max_timeout_s = 3600,
+        .renew = {.enabled = renews_by_use, .min_interval_s = 60},
         .allowed_host_paths = allowed,
     };
     if (service_open(&so, &svc, &err) < 0)

@@ -15,6 +15,7 @@ extern struct service *svc;
 extern struct api *api;
 extern struct h1_server *server;
 extern uint16_t port;
+extern bool renews_by_use; /* before set_up: the service renews sandboxes that are used */
 
 void set_up(void);
 /* eip, host, server_host, host_ip, trusted_proxies and max_body of these options instead of the
