@@ -11,7 +11,6 @@
 struct tail {
     struct buf text;
     size_t max;
-    bool is_cut;
     struct demux demux;
     bool is_raw; /* a terminal's: no frames */
 };
@@ -20,14 +19,11 @@ static int keep(struct tail *t, const char *s, size_t n, struct err *err) {
     if (n > t->max) {
         s += n - t->max;
         n = t->max;
-        t->is_cut = true;
     }
     if (buf_append(&t->text, s, n) < 0)
         return engine_oom(err);
-    if (t->text.len > t->max + SLACK) {
+    if (t->text.len > t->max + SLACK)
         buf_consume(&t->text, t->text.len - t->max);
-        t->is_cut = true;
-    }
     return 0;
 }
 
@@ -49,7 +45,7 @@ static int take(struct tail *t, const char *data, size_t len, struct err *err) {
     }
 }
 
-/* The last t->max bytes as valid UTF-8 without NUL; a character that was cut is left out. */
+/* The last t->max bytes as valid UTF-8 without NUL. */
 static int as_text(struct tail *t, char **ret) {
     _cleanup_buf_ struct buf out = BUF_INIT(3 * t->max + 16);
     const char *s = t->text.data;
@@ -58,11 +54,6 @@ static int as_text(struct tail *t, char **ret) {
     if (left > t->max) {
         s += left - t->max;
         left = t->max;
-        t->is_cut = true;
-    }
-    for (unsigned i = 0; t->is_cut && i < 3 && left && ((unsigned char)*s & 0xc0) == 0x80; i++) {
-        s++;
-        left--;
     }
     while (left) {
         int n = *s ? utf8_next(s, left) : 0;
@@ -74,7 +65,9 @@ static int as_text(struct tail *t, char **ret) {
         s += n;
         left -= (size_t)n;
     }
-    if (out.len > t->max) { /* the replacements are longer than what they stand for */
+    /* Replacements are longer than what they stand for. One for a character that the cut went
+     * through falls off again here. */
+    if (out.len > t->max) {
         size_t cut = out.len - t->max;
         while (cut < out.len && ((unsigned char)out.data[cut] & 0xc0) == 0x80)
             cut++;

@@ -118,9 +118,10 @@ static void check_pull_auth(const char *ref, const char *password, const char *j
 }
 
 TEST(credentials_of_a_pull) {
-    check_pull_auth("reg.example:5000/a/b:1", "p\"\xc3\xbf>?~",
-                    "{\"username\":\"me\",\"password\":\"p\\\"\xc3\xbf>?~\",\"serveraddress\":"
-                    "\"reg.example:5000\"}");
+    /* in plain base64 this has '+' and '/' */
+    check_pull_auth("reg.example:5000/a/b:1", "p\"\xc3\xbf>>>>>>??????",
+                    "{\"username\":\"me\",\"password\":\"p\\\"\xc3\xbf>>>>>>??????\","
+                    "\"serveraddress\":\"reg.example:5000\"}");
     check_pull_auth("localhost/b", "p",
                     "{\"username\":\"me\",\"password\":\"p\",\"serveraddress\":\"localhost\"}");
     check_pull_auth("library/b", NULL,
@@ -264,6 +265,9 @@ TEST(an_upload_that_is_refused_in_the_middle) {
         ASSERT(r != -ENOENT || str_eq(err.msg, "no such place"));
         ASSERT(s.asked < 5000000); /* it was not all sent into the void */
         ASSERT_INT(fake_requests(f), 1);
+        /* half a request stands in that connection: nothing else goes there */
+        ASSERT_INT(engine_info(e, NULL, NULL), str_eq(modes[i], "reset") ? -ECONNRESET : -ENOENT);
+        ASSERT_INT(fake_connections(f), 2);
         engine_free(e);
         fake_stop(f);
     }

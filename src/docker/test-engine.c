@@ -432,6 +432,30 @@ TEST(a_post_is_never_sent_twice) {
     fake_stop(f);
 }
 
+/* Keeps the connection by what it says, and ends it, or sends something more, all the same. */
+static bool leave_quietly(int fd, const struct fake_request *q) {
+    fake_json(fd, 200, "{}");
+    if (q->ud)
+        fake_say(fd, "HTTP/1.1 408 Too slow\r\nContent-Length: 0\r\n\r\n");
+    return q->ud != NULL;
+}
+
+TEST(a_post_does_not_meet_a_connection_that_ended_while_idle) {
+    for (int junk = 0; junk < 2; junk++) {
+        struct fake *f = fake_start(leave_quietly, junk ? "junk" : NULL);
+        struct engine *e = fake_engine(f, 5000);
+        struct timespec t = {.tv_nsec = 50000000};
+
+        for (int i = 0; i < 4; i++) {
+            ASSERT_OK(post(e, "/x", NULL));
+            nanosleep(&t, NULL); /* idle for less than what a POST takes */
+        }
+        ASSERT_INT(fake_requests(f), 4);
+        engine_free(e);
+        fake_stop(f);
+    }
+}
+
 static bool never_answer(int fd, const struct fake_request *q) {
     return false;
 }
