@@ -22,7 +22,7 @@ static uint16_t mapped(const struct box *b, uint16_t port, bool *ret_via_agent) 
 /* Under the lock. */
 static int reach_mapped(struct docker *k, const struct box *b, uint16_t port, struct target *ret) {
     char prefix[32];
-    bool via_agent;
+    bool via_agent = false;
     uint16_t host_port = b->is_host_net ? port : mapped(b, port, &via_agent);
 
     if (host_port == 0)
