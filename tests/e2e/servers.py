@@ -65,6 +65,6 @@ class Server(socketserver.ThreadingTCPServer):
 
 if __name__ == "__main__":
     kind, port = sys.argv[1], int(sys.argv[2])
-    with Server(("127.0.0.1", port), Handler if kind == "http" else Echo) as s:
+    with Server(("0.0.0.0", port), Handler if kind == "http" else Echo) as s:
         print("listening", flush=True)
         s.serve_forever()

@@ -9,8 +9,8 @@ from covekit import API_KEY, ROOT
 HERE = pathlib.Path(__file__).parent
 
 
-def test_js_sdk(daemon, busybox):
-    env = dict(os.environ, COVE_DOMAIN=f"127.0.0.1:{daemon.port}", COVE_KEY=API_KEY, COVE_ROOTFS=busybox, COVE_SERVERS=str(HERE / "servers.py"),
+def test_js_sdk(daemon):
+    env = dict(os.environ, COVE_DOMAIN=f"127.0.0.1:{daemon.port}", COVE_KEY=API_KEY, COVE_IMAGE=daemon.image, COVE_ROOTFS=daemon.small, COVE_SERVERS=str(HERE / "servers.py"),
                COVE_JS_MODULES=str(ROOT / "tests/.cache/js"))
     r = subprocess.run(["node", "--test-reporter=tap", "--test", str(HERE / "js/sdk.test.mjs")], env=env, capture_output=True, text=True, timeout=300)
     passed = re.findall(r"^ *ok \d+ - (.+)$", r.stdout, re.M)

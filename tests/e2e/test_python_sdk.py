@@ -1,4 +1,4 @@
-"""The official Python SDK, unmodified, against a real daemon with native sandboxes: sync and async, proxy on and off."""
+"""The official Python SDK, unmodified, against a real daemon with either driver: sync and async, proxy on and off."""
 import asyncio
 import contextlib
 import hashlib
@@ -31,13 +31,23 @@ def config(daemon, request):
     return ConnectionConfigSync(domain=f"127.0.0.1:{daemon.port}", api_key=API_KEY, use_server_proxy=request.param)
 
 
-@pytest.fixture(params=["host", "rootfs"])
-def image(request):
-    return "host" if request.param == "host" else request.getfixturevalue("busybox")
+@pytest.fixture(params=["default", "small"])
+def image(request, daemon):
+    return daemon.image if request.param == "default" else daemon.small
+
+
+@pytest.fixture(autouse=True)
+def default_image(daemon):
+    global DEFAULT
+    DEFAULT = daemon.image
+
+
+DEFAULT = None
 
 
 @contextlib.contextmanager
-def sandbox(config, image="host", **kw):
+def sandbox(config, image=None, **kw):
+    image = image or DEFAULT
     s = SandboxSync.create(image, connection_config=config, timeout=timedelta(minutes=5), **kw)
     try:
         yield s
@@ -52,7 +62,7 @@ def test_create_run_kill(config, image):
         assert s.is_healthy()
         info = s.get_info()
         assert info.status.state == "Running"
-        assert info.image.image == image
+        assert info.image.image.removesuffix(":latest") == image
         assert info.expires_at > datetime.now(timezone.utc) + timedelta(minutes=4)
         r = s.commands.run("echo $GREETING; echo oops >&2; exit 3")
         assert "".join(m.text for m in r.logs.stdout) == "hello there\n"
@@ -208,26 +218,26 @@ def test_connect_pause_resume_metrics(config):
         back.close()
 
 
-def test_manual_cleanup_and_errors(config):
-    s = SandboxSync.create("host", connection_config=config, timeout=None)
+def test_manual_cleanup_and_errors(daemon, config):
+    s = SandboxSync.create(DEFAULT, connection_config=config, timeout=None)
     try:
         assert s.get_info().expires_at is None
     finally:
         s.kill()
         s.close()
     with pytest.raises(SandboxException) as e:
-        SandboxSync.create("local/no-such-image", connection_config=config)
+        SandboxSync.create("127.0.0.1:1/no-such-image" if daemon.driver != "native" else "local/no-such-image", connection_config=config)
     assert "no-such-image" in str(e.value)
     bad = ConnectionConfigSync(domain=config.domain, api_key="wrong")
     with pytest.raises(SandboxException):
-        SandboxSync.create("host", connection_config=bad)
+        SandboxSync.create(DEFAULT, connection_config=bad)
 
 
 def test_async_sdk_ten_at_once(daemon):
     config = ConnectionConfig(domain=f"127.0.0.1:{daemon.port}", api_key=API_KEY)
 
     async def one(i):
-        s = await Sandbox.create("host", connection_config=config, timeout=timedelta(minutes=5))
+        s = await Sandbox.create(daemon.image, connection_config=config, timeout=timedelta(minutes=5))
         try:
             lines = []
 

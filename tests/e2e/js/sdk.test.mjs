@@ -9,7 +9,7 @@ import { createRequire } from "node:module";
 const require = createRequire(process.env.COVE_JS_MODULES + "/");
 const { ConnectionConfig, Sandbox, SandboxManager } = require("@alibaba-group/opensandbox");
 const WebSocket = require("ws");
-const { COVE_DOMAIN: domain, COVE_KEY: apiKey, COVE_ROOTFS: rootfs, COVE_SERVERS: servers } = process.env;
+const { COVE_DOMAIN: domain, COVE_KEY: apiKey, COVE_IMAGE: dflt, COVE_ROOTFS: rootfs, COVE_SERVERS: servers } = process.env;
 const script = readFileSync(servers, "utf8");
 
 async function withSandbox(opts, fn) {
@@ -26,7 +26,7 @@ for (const useServerProxy of [false, true]) {
   const connectionConfig = new ConnectionConfig({ domain, apiKey, useServerProxy });
   const mode = useServerProxy ? "server-proxy" : "direct";
 
-  for (const image of ["host", rootfs]) {
+  for (const image of [dflt, rootfs]) {
     test(`${mode} ${image}: run, streams, exit code, env`, () =>
       withSandbox({ connectionConfig, image, env: { A: "x y" } }, async (s) => {
         assert.equal((await s.getInfo()).status.state, "Running");
@@ -55,7 +55,7 @@ for (const useServerProxy of [false, true]) {
   }
 
   test(`${mode}: interrupt, unknown interrupt, background`, () =>
-    withSandbox({ connectionConfig, image: "host" }, async (s) => {
+    withSandbox({ connectionConfig, image: dflt }, async (s) => {
       const started = Date.now();
       const r = await s.commands.run("sleep 30", undefined, { onInit: (i) => s.commands.interrupt(i.id) });
       assert.ok(Date.now() - started < 5000);
@@ -69,7 +69,7 @@ for (const useServerProxy of [false, true]) {
     }));
 
   test(`${mode}: HTTP and WebSocket servers in the sandbox`, () =>
-    withSandbox({ connectionConfig, image: "host" }, async (s) => {
+    withSandbox({ connectionConfig, image: dflt }, async (s) => {
       await s.files.writeFiles([{ path: "/tmp/servers.py", data: script }]);
       await s.commands.run("python3 /tmp/servers.py http 8125", { background: true });
       await s.commands.run("python3 /tmp/servers.py ws 8126", { background: true });
@@ -99,7 +99,7 @@ for (const useServerProxy of [false, true]) {
   test(`${mode}: list by metadata, renew, kill`, async () => {
     const tag = randomBytes(8).toString("hex");
     const manager = SandboxManager.create({ connectionConfig });
-    await withSandbox({ connectionConfig, image: "host", metadata: { tag } }, async (s) => {
+    await withSandbox({ connectionConfig, image: dflt, metadata: { tag } }, async (s) => {
       const found = await manager.listSandboxInfos({ metadata: { tag }, states: ["Running"] });
       assert.deepEqual(found.items.map((i) => i.id), [s.id]);
       const before = (await s.getInfo()).expiresAt;
