@@ -52,6 +52,20 @@ def test_no_root_is_needed(docker):
         d.delete(s["id"])
 
 
+def test_a_service_manager_names_the_folders(docker):
+    d = Unprivileged(opened(docker))
+    for name in ("STATE", "RUNTIME"):
+        path = d.dir / name.lower()
+        path.mkdir()
+        os.chown(path, USER, USER)
+        d.env[name + "_DIRECTORY"] = str(path)
+    d.sections["server"].pop("socket")
+    d.socket = d.dir / "runtime/api.sock"
+    with d:
+        assert (d.dir / "state/state.db").exists() and not (d.dir / ".local").exists()
+        assert d.get("/v1/sandboxes", unix=True, key=None).status == 200
+
+
 def test_a_start_without_a_key_touches_no_container(docker, tmp_path):
     """Guard first: a sandbox that has expired meanwhile still lives after a start that was refused."""
     with dockerkit.DockerDaemon(docker) as d:

@@ -299,21 +299,34 @@ static int take_environment(struct reading *r) {
     return 0;
 }
 
+/* Of a daemon that is not root: what the service manager made for it, else the usual places of
+ * users. */
+static char *own_state_dir(void) {
+    const char *made = getenv("STATE_DIRECTORY"), *xdg = getenv("XDG_STATE_HOME");
+
+    if (!str_is_empty(made) && !strchr(made, ':'))
+        return strdup(made);
+    return !str_is_empty(xdg) ? path_join(xdg, "cove") : path_join(home_dir(), ".local/state/cove");
+}
+
+static char *own_run_dir(const char *state_dir) {
+    const char *made = getenv("RUNTIME_DIRECTORY"), *xdg = getenv("XDG_RUNTIME_DIR");
+
+    if (!str_is_empty(made) && !strchr(made, ':'))
+        return strdup(made);
+    return !str_is_empty(xdg) ? path_join(xdg, "cove") : path_join(state_dir, "run");
+}
+
 /* Defaults that depend on other keys, or on who runs the daemon. */
 static int fill_in(struct config *c) {
-    const char *xdg_state = getenv("XDG_STATE_HOME"), *xdg_run = getenv("XDG_RUNTIME_DIR");
     bool is_root = geteuid() == 0;
 
     if (!c->host)
         c->host = strdup(config_is_docker(c) ? "0.0.0.0" : "127.0.0.1");
     if (!c->state_dir)
-        c->state_dir = is_root                    ? strdup("/var/lib/cove")
-                       : !str_is_empty(xdg_state) ? path_join(xdg_state, "cove")
-                                                  : path_join(home_dir(), ".local/state/cove");
+        c->state_dir = is_root ? strdup("/var/lib/cove") : own_state_dir();
     if (!c->run_dir && c->state_dir)
-        c->run_dir = is_root                  ? strdup("/run/cove")
-                     : !str_is_empty(xdg_run) ? path_join(xdg_run, "cove")
-                                              : path_join(c->state_dir, "run");
+        c->run_dir = is_root ? strdup("/run/cove") : own_run_dir(c->state_dir);
     if (config_is_blank(c->docker.publish_host) && store_text(&c->docker.publish_host, "0.0.0.0"))
         return -ENOMEM;
     return c->host && c->state_dir && c->run_dir ? 0 : -ENOMEM;
