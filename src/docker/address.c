@@ -1,6 +1,6 @@
 /*
- * Where the engine listens: reading the address, connecting to it. No state beyond struct address,
- * which does not change after address_parse().
+ * Where the engine listens: reading the address, connecting to it. No state beyond struct
+ * engine_address, which does not change after engine_address_parse().
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,14 +18,14 @@
 
 #define UNIX_SLICE_MS 200 /* of a wait in the kernel that no descriptor can end */
 
-void address_done(struct address *a) {
+void engine_address_done(struct engine_address *a) {
     free(TAKE_PTR(a->host_text));
     free(TAKE_PTR(a->path));
     free(TAKE_PTR(a->name));
     free(TAKE_PTR(a->port));
 }
 
-static int parse_unix(const char *path, struct address *a, struct err *err) {
+static int parse_unix(const char *path, struct engine_address *a, struct err *err) {
     struct sockaddr_un un;
 
     if (!*path)
@@ -39,7 +39,7 @@ static int parse_unix(const char *path, struct address *a, struct err *err) {
     return a->path ? 0 : engine_oom(err);
 }
 
-static int bad_host(const struct address *a, const char *what, struct err *err) {
+static int bad_host(const struct engine_address *a, const char *what, struct err *err) {
     /* what is no address may have a password in it */
     if (strchr(a->host_text, '@'))
         return err_set(err, -EINVAL, "the Docker host %s", what);
@@ -47,7 +47,7 @@ static int bad_host(const struct address *a, const char *what, struct err *err) 
 }
 
 /* HOST, HOST:PORT, [V6], [V6]:PORT; a single slash may follow */
-static int parse_tcp(const char *s, struct address *a, struct err *err) {
+static int parse_tcp(const char *s, struct engine_address *a, struct err *err) {
     size_t len = strlen(s), name_len;
     const char *colon, *port = a->tls ? "2376" : "2375", *name = s;
     uint64_t n;
@@ -81,7 +81,7 @@ static int parse_tcp(const char *s, struct address *a, struct err *err) {
     return a->port && a->name ? 0 : engine_oom(err);
 }
 
-static int parse_any(const char *text, bool verify, struct address *a, struct err *err) {
+static int parse_any(const char *text, bool verify, struct engine_address *a, struct err *err) {
     if (str_starts(text, "unix://"))
         return parse_unix(text + strlen("unix://"), a, err);
     if (str_starts(text, "https://") || str_starts(text, "tcp://")) {
@@ -98,15 +98,16 @@ static int parse_any(const char *text, bool verify, struct address *a, struct er
     return parse_tcp(text + strlen("http://"), a, err);
 }
 
-int address_parse(const char *text, bool verify, struct address *ret, struct err *err) {
-    struct address a = {.host_text = strdup(text)};
+int engine_address_parse(const char *text, bool verify, struct engine_address *ret,
+                         struct err *err) {
+    struct engine_address a = {.host_text = strdup(text)};
     int r;
 
     if (!a.host_text)
         return engine_oom(err);
     r = parse_any(text, verify, &a, err);
     if (r < 0) {
-        address_done(&a);
+        engine_address_done(&a);
         return r;
     }
     *ret = a;
@@ -174,7 +175,7 @@ static int connect_one(const struct addrinfo *ai, const struct limit *l, int *re
     return 0;
 }
 
-static int connect_tcp(const struct address *a, const struct limit *l, int *ret_fd,
+static int connect_tcp(const struct engine_address *a, const struct limit *l, int *ret_fd,
                        struct err *err) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list = NULL;
     int r = getaddrinfo(a->name, a->port, &hints, &list);
@@ -192,7 +193,8 @@ static int connect_tcp(const struct address *a, const struct limit *l, int *ret_
     return r;
 }
 
-int address_connect(const struct address *a, const struct limit *l, int *ret_fd, struct err *err) {
+int engine_address_connect(const struct engine_address *a, const struct limit *l, int *ret_fd,
+                           struct err *err) {
     struct err why = {0};
     int r = a->path ? connect_unix(a->path, l, ret_fd) : connect_tcp(a, l, ret_fd, &why);
 

@@ -8,7 +8,7 @@
 
 static int archive_address(const char *id, const char *where, struct buf *path, struct buf *query,
                            struct err *err) {
-    int r = path_for(path, "/containers/", id, "/archive", err);
+    int r = engine_path(path, "/containers/", id, "/archive", err);
 
     if (r < 0)
         return r;

@@ -67,7 +67,7 @@ int engine_do(struct engine *e, const char *method, const char *path, const stru
     return engine_request(e, &c, ret, err);
 }
 
-int answer_id(const json_t *answer, const char *key, char **ret, struct err *err) {
+int engine_answer_id(const json_t *answer, const char *key, char **ret, struct err *err) {
     const char *id = json_str(answer, key);
 
     if (str_is_empty(id))

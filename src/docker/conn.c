@@ -216,7 +216,7 @@ int conn_open(const struct engine *e, const struct limit *l, struct conn **ret, 
     memset(c, 0, offsetof(struct conn, in)); /* in[] costs nothing until it is read into */
     c->fd = -1;
     pthread_mutex_init(&c->tls_lock, NULL);
-    r = address_connect(&e->address, l, &c->fd, err);
+    r = engine_address_connect(&e->address, l, &c->fd, err);
     if (r < 0)
         return r;
     if (e->tls) {

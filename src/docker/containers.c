@@ -29,7 +29,7 @@ int engine_container_create(struct engine *e, const char *name, const char *plat
     if (name)
         engine_query_add(&query, "name", name);
     r = engine_do(e, "POST", "/containers/create", &query, body, &answer, err);
-    return r < 0 ? r : answer_id(answer, "Id", ret_id, err);
+    return r < 0 ? r : engine_answer_id(answer, "Id", ret_id, err);
 }
 
 /* POST or DELETE on /containers/ID/what with an optional query; 304 is success. */
@@ -39,7 +39,7 @@ static int act(struct engine *e, const char *id, const char *what, const struct 
     struct engine_call c = {.method = "POST",
                             .query = query ? query->data : NULL,
                             .timeout_ms = e->timeout_ms + extra_ms};
-    int r = path_for(&path, "/containers/", id, what, err);
+    int r = engine_path(&path, "/containers/", id, what, err);
 
     if (r < 0)
         return r;
@@ -75,7 +75,7 @@ int engine_container_pause(struct engine *e, const char *id, bool resume, struct
 
 int engine_container_inspect(struct engine *e, const char *id, json_t **ret, struct err *err) {
     _cleanup_buf_ struct buf path = BUF_INIT(8192);
-    int r = path_for(&path, "/containers/", id, "/json", err);
+    int r = engine_path(&path, "/containers/", id, "/json", err);
 
     return r < 0 ? r : engine_do(e, "GET", path.data, NULL, NULL, ret, err);
 }
@@ -88,7 +88,7 @@ int engine_container_list(struct engine *e, bool all, const json_t *filters, jso
 
     if (all)
         engine_query_add(&query, "all", "1");
-    if (query_json(&query, "filters", filters) < 0)
+    if (engine_query_json(&query, "filters", filters) < 0)
         return engine_oom(err);
     r = engine_do(e, "GET", "/containers/json", &query, NULL, &answer, err);
     if (r < 0)
@@ -109,7 +109,7 @@ static int wait_for(struct engine *e, const char *id, const char *condition,
     _cleanup_json_ json_t *answer = NULL;
     struct request q = {.method = "POST", .limit = *limit};
     const char *failure;
-    int r = path_for(&path, "/containers/", id, "/wait", err);
+    int r = engine_path(&path, "/containers/", id, "/wait", err);
 
     if (r < 0)
         return r;
@@ -167,7 +167,7 @@ int engine_container_remove(struct engine *e, const char *id, bool force, struct
     _cleanup_buf_ struct buf path = BUF_INIT(8192);
     struct engine_call c = {.method = "DELETE", .query = force ? "v=1&force=1" : "v=1"};
     struct limit l = limit_call(e->timeout_ms, NULL);
-    int r = path_for(&path, "/containers/", id, "", err);
+    int r = engine_path(&path, "/containers/", id, "", err);
 
     if (r < 0)
         return r;
@@ -205,5 +205,5 @@ int engine_container_commit(struct engine *e, const char *id, const char *repo, 
     for (size_t i = 0; changes && changes[i]; i++)
         engine_query_add(&query, "changes", changes[i]);
     r = engine_do(e, "POST", "/commit", &query, config, &answer, err);
-    return r < 0 ? r : answer_id(answer, "Id", ret_image_id, err);
+    return r < 0 ? r : engine_answer_id(answer, "Id", ret_image_id, err);
 }

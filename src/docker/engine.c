@@ -66,7 +66,7 @@ static int init(struct engine *e, const struct engine_opts *o, struct err *err) 
                            ENGINE_API_MIN, ENGINE_API_MAX);
         e->version_is_fixed = true;
     }
-    r = address_parse(host ? host : "unix:///var/run/docker.sock", verify, &e->address, err);
+    r = engine_address_parse(host ? host : "unix:///var/run/docker.sock", verify, &e->address, err);
     if (r < 0 || !e->address.tls)
         return r;
     r = cert_dir(o, &dir, err);
@@ -99,7 +99,7 @@ struct engine *engine_free(struct engine *e) {
         conn_free(c);
     }
     SSL_CTX_free(e->tls);
-    address_done(&e->address);
+    engine_address_done(&e->address);
     pthread_mutex_destroy(&e->lock);
     free(e->user_agent);
     free(e);

@@ -37,7 +37,7 @@ int engine_events(struct engine *e, const json_t *filters, int64_t since_s,
         snprintf(text, sizeof text, "%lld", (long long)since_s);
         engine_query_add(&query, "since", text);
     }
-    if (query_json(&query, "filters", filters) < 0 || !buf_ok(&query))
+    if (engine_query_json(&query, "filters", filters) < 0 || !buf_ok(&query))
         return engine_oom(err);
     q.query = query.data;
     json_lines_init(&lines, ENGINE_MAX_LINE);

@@ -36,7 +36,7 @@ static bool is_clean(const char *s) {
     return true;
 }
 
-static void put_host(struct buf *b, const struct address *a) {
+static void put_host(struct buf *b, const struct engine_address *a) {
     if (a->path)
         buf_str(b, "Host: localhost\r\n");
     else if (strchr(a->name, ':'))

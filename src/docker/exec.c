@@ -26,11 +26,11 @@ int engine_exec_create(struct engine *e, const char *id, const json_t *body, cha
                        struct err *err) {
     _cleanup_buf_ struct buf path = BUF_INIT(8192);
     _cleanup_json_ json_t *answer = NULL;
-    int r = path_for(&path, "/containers/", id, "/exec", err);
+    int r = engine_path(&path, "/containers/", id, "/exec", err);
 
     if (r >= 0)
         r = engine_do(e, "POST", path.data, NULL, body, &answer, err);
-    return r < 0 ? r : answer_id(answer, "Id", ret_exec, err);
+    return r < 0 ? r : engine_answer_id(answer, "Id", ret_exec, err);
 }
 
 int engine_exec_start(struct engine *e, const char *exec_id, bool tty, struct engine_stream **ret,
@@ -43,7 +43,7 @@ int engine_exec_start(struct engine *e, const char *exec_id, bool tty, struct en
                         .upgrade = true,
                         .limit = limit_call(e->timeout_ms, NULL)};
     struct engine_stream *s;
-    int r = path_for(&path, "/exec/", exec_id, "/start", err);
+    int r = engine_path(&path, "/exec/", exec_id, "/start", err);
 
     engine_status_set(0);
     if (r < 0)
@@ -68,7 +68,7 @@ int engine_exec_inspect(struct engine *e, const char *exec_id, bool *ret_running
                         struct err *err) {
     _cleanup_buf_ struct buf path = BUF_INIT(8192);
     _cleanup_json_ json_t *answer = NULL;
-    int r = path_for(&path, "/exec/", exec_id, "/json", err);
+    int r = engine_path(&path, "/exec/", exec_id, "/json", err);
 
     if (r >= 0)
         r = engine_do(e, "GET", path.data, NULL, NULL, &answer, err);
@@ -84,7 +84,7 @@ int engine_exec_inspect(struct engine *e, const char *exec_id, bool *ret_running
 int engine_exec_resize(struct engine *e, const char *exec_id, unsigned rows, unsigned cols,
                        struct err *err) {
     _cleanup_buf_ struct buf path = BUF_INIT(8192), query = BUF_INIT(64);
-    int r = path_for(&path, "/exec/", exec_id, "/resize", err);
+    int r = engine_path(&path, "/exec/", exec_id, "/resize", err);
 
     if (r < 0)
         return r;

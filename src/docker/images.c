@@ -8,14 +8,14 @@
 
 int engine_image_inspect(struct engine *e, const char *ref, json_t **ret, struct err *err) {
     _cleanup_buf_ struct buf path = BUF_INIT(16384);
-    int r = path_for_image(&path, ref, "/json", err);
+    int r = engine_image_path(&path, ref, "/json", err);
 
     return r < 0 ? r : engine_do(e, "GET", path.data, NULL, NULL, ret, err);
 }
 
 int engine_image_remove(struct engine *e, const char *ref, bool force, struct err *err) {
     _cleanup_buf_ struct buf path = BUF_INIT(16384), query = BUF_INIT(64);
-    int r = path_for_image(&path, ref, "", err);
+    int r = engine_image_path(&path, ref, "", err);
 
     if (r < 0)
         return r;
@@ -83,7 +83,7 @@ static int pull(struct engine *e, const struct engine_pull *p, struct err *err) 
     _cleanup_buf_ struct buf query = BUF_INIT(65536);
     _cleanup_lines_ struct json_lines lines = {0};
     _cleanup_exchange_ struct exchange x = {0};
-    _cleanup_(wipe_freep) char *auth = NULL;
+    _cleanup_(engine_wipep) char *auth = NULL;
     struct request q = {.method = "POST",
                         .path = "/images/create",
                         .limit = limit_stream(e->timeout_ms, p->cancel)};
@@ -94,7 +94,7 @@ static int pull(struct engine *e, const struct engine_pull *p, struct err *err) 
     engine_status_set(0);
     if (r < 0)
         return r;
-    if (p->username && registry_auth_header(p->ref, p->username, p->password, &auth) < 0)
+    if (p->username && engine_auth_header(p->ref, p->username, p->password, &auth) < 0)
         return engine_oom(err);
     q.query = query.data;
     q.registry_auth = auth;

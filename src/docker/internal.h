@@ -37,16 +37,18 @@ int64_t limit_left_ms(const struct limit *l); /* -1 = no limit */
 int engine_failure(struct err *err, int code, const char *doing);
 
 /* ---- address.c ---- */
-struct address {
+struct engine_address {
     char *host_text; /* as given */
     char *path;      /* of the Unix socket; NULL = TCP */
     char *name, *port;
     bool tls;
 };
-int address_parse(const char *text, bool verify, struct address *ret, struct err *err);
-void address_done(struct address *a);
+int engine_address_parse(const char *text, bool verify, struct engine_address *ret,
+                         struct err *err);
+void engine_address_done(struct engine_address *a);
 /* Connects within the limit; the descriptor is non-blocking. */
-int address_connect(const struct address *a, const struct limit *l, int *ret_fd, struct err *err);
+int engine_address_connect(const struct engine_address *a, const struct limit *l, int *ret_fd,
+                           struct err *err);
 
 /* ---- tls.c ---- */
 /* dir NULL = the system's authorities and no certificate of ours */
@@ -81,7 +83,7 @@ int conn_end_writing(struct conn *c);
 
 /* ---- engine.c: the engine and its pool ---- */
 struct engine {
-    struct address address;
+    struct engine_address address;
     SSL_CTX *tls;
     char *user_agent;
     unsigned timeout_ms;
@@ -136,19 +138,19 @@ int engine_words(struct err *err, int code, const char *data, size_t len);
 
 /* ---- call.c ---- */
 /* "/containers/" id "/start": ids are escaped; ones that would leave their place are refused. */
-int path_for(struct buf *b, const char *prefix, const char *id, const char *suffix,
-             struct err *err);
-int path_for_image(struct buf *b, const char *ref, const char *suffix, struct err *err);
+int engine_path(struct buf *b, const char *prefix, const char *id, const char *suffix,
+                struct err *err);
+int engine_image_path(struct buf *b, const char *ref, const char *suffix, struct err *err);
 /* Method on a path with an optional body and answer. */
 int engine_do(struct engine *e, const char *method, const char *path, const struct buf *query,
               const json_t *body, json_t **ret, struct err *err);
-int query_json(struct buf *query, const char *key, const json_t *value);
+int engine_query_json(struct buf *query, const char *key, const json_t *value);
 int engine_oom(struct err *err);
-int answer_id(const json_t *answer, const char *key, char **ret, struct err *err);
+int engine_answer_id(const json_t *answer, const char *key, char **ret, struct err *err);
 
 /* ---- ref.c ---- */
-int registry_auth_header(const char *ref, const char *user, const char *password, char **ret);
-void wipe_free(char *secret);
-static inline void wipe_freep(char **s) {
-    wipe_free(*s);
+int engine_auth_header(const char *ref, const char *user, const char *password, char **ret);
+void engine_wipe(char *secret);
+static inline void engine_wipep(char **s) {
+    engine_wipe(*s);
 }

@@ -88,7 +88,7 @@ static int has_terminal(struct engine *e, const char *id, bool *ret, struct err 
 
 static int logs_address(const char *id, unsigned tail, bool timestamps, int64_t since_us,
                         struct buf *path, struct buf *query, struct err *err) {
-    int r = path_for(path, "/containers/", id, "/logs", err);
+    int r = engine_path(path, "/containers/", id, "/logs", err);
 
     if (r < 0)
         return r;

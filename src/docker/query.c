@@ -30,7 +30,7 @@ int engine_query_add(struct buf *query, const char *key, const char *value) {
     return r < 0 ? r : 0;
 }
 
-int query_json(struct buf *query, const char *key, const json_t *value) {
+int engine_query_json(struct buf *query, const char *key, const json_t *value) {
     _cleanup_buf_ struct buf text = BUF_INIT((size_t)1 << 20);
     int r;
 
@@ -47,8 +47,8 @@ static bool is_astray(const char *s, size_t len) {
     return len == 0 || (len == 1 && s[0] == '.') || (len == 2 && s[0] == '.' && s[1] == '.');
 }
 
-int path_for(struct buf *b, const char *prefix, const char *id, const char *suffix,
-             struct err *err) {
+int engine_path(struct buf *b, const char *prefix, const char *id, const char *suffix,
+                struct err *err) {
     engine_status_set(0); /* a call begins */
     if (strchr(id, '/') || is_astray(id, strlen(id)))
         return err_set(err, -EINVAL, "\"%.100s\" is no name of the Docker engine", id);
@@ -58,7 +58,7 @@ int path_for(struct buf *b, const char *prefix, const char *id, const char *suff
     return buf_ok(b) ? 0 : engine_oom(err);
 }
 
-int path_for_image(struct buf *b, const char *ref, const char *suffix, struct err *err) {
+int engine_image_path(struct buf *b, const char *ref, const char *suffix, struct err *err) {
     engine_status_set(0);
     for (const char *s = ref;; s++) {
         size_t n = strcspn(s, "/");

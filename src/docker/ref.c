@@ -51,7 +51,7 @@ static char *registry_of(const char *ref) {
     return str_ndup(ref, n);
 }
 
-void wipe_free(char *secret) {
+void engine_wipe(char *secret) {
     if (secret)
         explicit_bzero(secret, strlen(secret));
     free(secret);
@@ -63,7 +63,7 @@ static void wipe_buf(struct buf *b) {
     buf_done(b);
 }
 
-int registry_auth_header(const char *ref, const char *user, const char *password, char **ret) {
+int engine_auth_header(const char *ref, const char *user, const char *password, char **ret) {
     _cleanup_free_ char *registry = registry_of(ref);
     _cleanup_(wipe_buf) struct buf b = BUF_INIT((size_t)256 << 10);
     const char *secret = password ? password : "";

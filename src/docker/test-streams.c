@@ -166,17 +166,17 @@ TEST(references) {
 TEST(paths) {
     _cleanup_buf_ struct buf b = BUF_INIT(1000);
 
-    ASSERT_OK(path_for_image(&b, "r:5000/a b@sha256:1", "/json", NULL));
+    ASSERT_OK(engine_image_path(&b, "r:5000/a b@sha256:1", "/json", NULL));
     ASSERT_STR(b.data, "/images/r%3A5000/a%20b%40sha256%3A1/json");
     buf_clear(&b);
-    ASSERT_OK(path_for(&b, "/x/", "a?b#c%d", "/e", NULL));
+    ASSERT_OK(engine_path(&b, "/x/", "a?b#c%d", "/e", NULL));
     ASSERT_STR(b.data, "/x/a%3Fb%23c%25d/e");
     buf_clear(&b);
-    ASSERT_INT(path_for(&b, "/x/", "..", "", NULL), -EINVAL);
-    ASSERT_INT(path_for(&b, "/x/", "a/b", "", NULL), -EINVAL);
-    ASSERT_INT(path_for_image(&b, "a/../b", "", NULL), -EINVAL);
-    ASSERT_INT(path_for_image(&b, "/a", "", NULL), -EINVAL);
-    ASSERT_INT(path_for_image(&b, "a/", "", NULL), -EINVAL);
+    ASSERT_INT(engine_path(&b, "/x/", "..", "", NULL), -EINVAL);
+    ASSERT_INT(engine_path(&b, "/x/", "a/b", "", NULL), -EINVAL);
+    ASSERT_INT(engine_image_path(&b, "a/../b", "", NULL), -EINVAL);
+    ASSERT_INT(engine_image_path(&b, "/a", "", NULL), -EINVAL);
+    ASSERT_INT(engine_image_path(&b, "a/", "", NULL), -EINVAL);
 }
 
 /* ---- with allocations that fail ---- */
@@ -203,16 +203,16 @@ static int run_ref(void) {
 
 static int run_auth(void) {
     char *text;
-    int r = registry_auth_header("r:1/a", "u", "p", &text);
+    int r = engine_auth_header("r:1/a", "u", "p", &text);
 
     if (r == 0)
-        wipe_free(text);
+        engine_wipe(text);
     return r;
 }
 
 static int run_paths(void) {
     _cleanup_buf_ struct buf b = BUF_INIT(1000);
-    int r = path_for_image(&b, "a/b:c", "/json", NULL);
+    int r = engine_image_path(&b, "a/b:c", "/json", NULL);
 
     ASSERT(r < 0 || str_eq(b.data, "/images/a/b%3Ac/json"));
     return r;

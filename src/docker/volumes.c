@@ -14,7 +14,7 @@ int engine_volume_create(struct engine *e, const char *name, const json_t *label
 
 int engine_volume_inspect(struct engine *e, const char *name, json_t **ret, struct err *err) {
     _cleanup_buf_ struct buf path = BUF_INIT(8192);
-    int r = path_for(&path, "/volumes/", name, "", err);
+    int r = engine_path(&path, "/volumes/", name, "", err);
 
     return r < 0 ? r : engine_do(e, "GET", path.data, NULL, NULL, ret, err);
 }
@@ -25,7 +25,7 @@ int engine_volume_list(struct engine *e, const json_t *filters, json_t **ret, st
     json_t *list;
     int r;
 
-    if (query_json(&query, "filters", filters) < 0)
+    if (engine_query_json(&query, "filters", filters) < 0)
         return engine_oom(err);
     r = engine_do(e, "GET", "/volumes", &query, NULL, &answer, err);
     if (r < 0)
@@ -40,7 +40,7 @@ int engine_volume_list(struct engine *e, const json_t *filters, json_t **ret, st
 
 int engine_volume_remove(struct engine *e, const char *name, bool force, struct err *err) {
     _cleanup_buf_ struct buf path = BUF_INIT(8192), query = BUF_INIT(64);
-    int r = path_for(&path, "/volumes/", name, "", err);
+    int r = engine_path(&path, "/volumes/", name, "", err);
 
     if (r < 0)
         return r;
@@ -51,7 +51,7 @@ int engine_volume_remove(struct engine *e, const char *name, bool force, struct 
 
 int engine_network_inspect(struct engine *e, const char *name, json_t **ret, struct err *err) {
     _cleanup_buf_ struct buf path = BUF_INIT(8192);
-    int r = path_for(&path, "/networks/", name, "", err);
+    int r = engine_path(&path, "/networks/", name, "", err);
 
     return r < 0 ? r : engine_do(e, "GET", path.data, NULL, NULL, ret, err);
 }
