@@ -10,6 +10,7 @@
 #include "base/crash.h"
 #include "base/log.h"
 #include "daemon/sandbox/internal.h"
+#include "daemon/sandbox/snapshots.h"
 #include "daemon/sandbox/volumes.h"
 #include "daemon/telemetry/telemetry.h"
 
@@ -118,6 +119,8 @@ static void end(struct op *o) {
     } else if (sb->removing && !sb->gone) {
         sb->gone = true;
         table_remove(o->svc, sb);
+        if (sb->spec.snapshot_id)
+            snapshots_user_gone(o->svc, sb->spec.snapshot_id);
         if (!sb->lost)
             telemetry_op(d->by_us ? TELEMETRY_EXPIRE : TELEMETRY_DELETE, true);
         log_info(!d->by_us  ? "sandbox deleted"

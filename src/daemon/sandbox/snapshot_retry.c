@@ -1,7 +1,8 @@
 /*
  * What could not be done at once and must not be forgotten: removals whose image was in use, and
  * outcomes that the repository did not take. Owns the list of them and one timer; each is tried
- * again after a pause that doubles, until it is done or the daemon ends (its next start goes on).
+ * again after a pause that doubles, or when a sandbox that stood on the image has gone, until it is
+ * done or the daemon ends (its next start goes on).
  * Loop thread, but for run().
  */
 #include <errno.h>
@@ -127,6 +128,20 @@ static struct retry *add(struct snapshots *sn, const char *id) {
 void snapshot_retry_delete(struct snapshots *sn, const char *id) {
     if (add(sn, id))
         arm(sn);
+}
+
+void snapshots_user_gone(struct service *s, const char *snapshot_id) {
+    if (!s->snaps)
+        return;
+    list_foreach (it, &s->snaps->retries) {
+        struct retry *t = list_entry(it, struct retry, link);
+        if (!str_eq(t->id, snapshot_id))
+            continue;
+        t->due_ms = clock_mono_ms();
+        t->pause_ms = FIRST_PAUSE_MS;
+        arm(s->snaps);
+        return;
+    }
 }
 
 void snapshot_retry_settle(struct snapshots *sn, const char *id, const struct snap_change *c) {

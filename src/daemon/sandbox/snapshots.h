@@ -35,6 +35,8 @@ enum fault snapshots_resolve(struct service *s, const char *snapshot_id, char **
                              struct err *err);
 
 /* ---- for the service itself ---- */
+/* A sandbox that was made from it is removed: its image may be free now. */
+void snapshots_user_gone(struct service *s, const char *snapshot_id);
 /* Finishes what a killed daemon left (blocking, before the first request). */
 int snapshots_open(struct service *s, struct err *err);
 void snapshots_stop(struct service *s); /* before the workers end: commits that wait are given up */

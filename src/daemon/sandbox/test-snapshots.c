@@ -380,6 +380,25 @@ TEST(a_busy_image_is_tried_again_in_the_background) {
     tear_down();
 }
 
+TEST(the_last_sandbox_on_an_image_frees_it) {
+    set_up();
+    struct result s = ready(), sb = {0}, r;
+    struct create_request rq = {.snapshot_id = strdup(s.id), .timeout_s = 600};
+    service_create(svc, &rq, on_create, &sb);
+    wait_for(&sb);
+    ASSERT_INT(sb.fault, FAULT_NONE);
+    fake_fail(drv, FAKE_SNAPSHOT_REMOVE, -EBUSY, "a sandbox stands on it", 1000);
+    ASSERT_INT(remove_one(s.id).fault, FAULT_SNAPSHOT_BUSY);
+    while (fake_calls(drv, FAKE_SNAPSHOT_REMOVE) < 3) /* 1 s and 2 s later */
+        uv_run(&loop, UV_RUN_ONCE);
+    fake_fail(drv, FAKE_SNAPSHOT_REMOVE, 0, "", 0);
+    int64_t before = clock_mono_ms();
+    OP(r, service_delete(svc, sb.id, on_op, &r));
+    ASSERT_INT(wait_state(s.id, "gone").fault, FAULT_SNAPSHOT_MISSING);
+    ASSERT(clock_mono_ms() - before < 2000); /* the next try by itself would be 4 s away */
+    tear_down();
+}
+
 TEST(two_removals_of_one_both_succeed) {
     set_up();
     struct result s = ready(), a = {0}, b = {0};
