@@ -69,14 +69,19 @@ void archive_put(struct docker *k, struct archive *a) {
         archive_free(a);
 }
 
-/* One whose files are bound is of no use for copying. */
+/* One whose files are bound is of no use for copying, and one that is to be copied was made before
+ * it was known that the engine sees our files. */
+static bool fits(const struct archive *a, const char *key, bool to_bind) {
+    return str_eq(a->key, key) && (to_bind ? a->binds.n || a->is_unbindable : a->tar.len > 0);
+}
+
 static struct archive *cache_find(struct docker_agent *g, const char *key, bool to_bind) {
     struct archive *found = NULL;
 
     pthread_mutex_lock(&g->lock);
     list_foreach_safe (it, &g->archives) {
         struct archive *a = list_entry(it, struct archive, node);
-        if (!str_eq(a->key, key) || (!to_bind && !a->tar.len))
+        if (!fits(a, key, to_bind))
             continue;
         found = a;
         a->refs++;
@@ -88,18 +93,27 @@ static struct archive *cache_find(struct docker_agent *g, const char *key, bool 
     return found;
 }
 
-/* Takes the archive in; the least recently used ones make room. */
+/* Under the lock. Those that nobody uses any more go to `out`. */
+static void cache_remove(struct docker_agent *g, struct archive *old, struct list *out) {
+    list_remove(&old->node);
+    g->cached -= old->tar.len;
+    if (--old->refs == 0)
+        list_append(out, &old->node);
+}
+
+/* Takes the archive in, in the place of another of its key; the least recently used ones make room.
+ */
 static void cache_add(struct docker_agent *g, struct archive *a) {
     struct list out = LIST_INIT(out);
 
     pthread_mutex_lock(&g->lock);
-    while (g->cached + a->tar.len > AGENT_CACHE_MAX && !list_is_empty(&g->archives)) {
-        struct archive *old = list_entry(g->archives.next, struct archive, node);
-        list_remove(&old->node);
-        g->cached -= old->tar.len;
-        if (--old->refs == 0)
-            list_append(&out, &old->node);
+    list_foreach_safe (it, &g->archives) {
+        struct archive *old = list_entry(it, struct archive, node);
+        if (str_eq(old->key, a->key))
+            cache_remove(g, old, &out);
     }
+    while (g->cached + a->tar.len > AGENT_CACHE_MAX && !list_is_empty(&g->archives))
+        cache_remove(g, list_entry(g->archives.next, struct archive, node), &out);
     g->cached += a->tar.len;
     a->refs++;
     list_append(&g->archives, &a->node);
@@ -278,10 +292,12 @@ static int make(struct docker *k, enum archive_kind kind, const char *platform, 
         archive_free(a);
         return r;
     }
-    if (to_bind && binds_write(k, a, &why) == 0)
+    if (to_bind && binds_write(k, a, &why) == 0) {
         buf_done(&a->tar);
-    else if (to_bind)
+    } else if (to_bind) {
+        a->is_unbindable = true;
         log_warn("the agent cannot be bound, it is copied", LOG_ERR(&why));
+    }
     cache_add(k->agent, a);
     *ret = a;
     return 0;

@@ -36,8 +36,9 @@ struct archive {
         unsigned mode;
     } parts[PARTS_MAX];
     size_t n_parts;
-    struct strv binds; /* "src:dst:ro" */
-    unsigned refs;     /* of creates that use it just now; the cache's own counts as one */
+    struct strv binds;  /* "src:dst:ro" */
+    bool is_unbindable; /* its files could not be written */
+    unsigned refs;      /* of creates that use it just now; the cache's own counts as one */
 };
 
 struct docker_agent {

@@ -533,6 +533,32 @@ TEST(agent_that_cannot_run_bound_is_copied) {
     stop_own(&o);
 }
 
+/* A refusal that has nothing to do with our files is no answer. */
+TEST(agent_probe_is_repeated_after_a_fault) {
+    struct own o = {.w = {.helper_error = "no space left"}};
+    struct err err = {0};
+    start_own(&o, true);
+    ASSERT_OK(create(o.k, &err));
+    ASSERT_INT(fake_engine_count(&o.w.f, "PUT "), 1);
+    o.w.helper_error = NULL;
+    ASSERT_OK(create(o.k, &err));
+    ASSERT_INT(fake_engine_count(&o.w.f, "PUT "), 1);
+    ASSERT(mount_of(&o.w, 1));
+    stop_own(&o);
+}
+
+/* ... but not for ever. */
+TEST(agent_probe_is_given_up) {
+    struct own o = {.w = {.helper_error = "no space left"}};
+    struct err err = {0};
+    start_own(&o, true);
+    for (int i = 0; i < 8; i++)
+        ASSERT_OK(create(o.k, &err));
+    ASSERT_INT(fake_engine_count(&o.w.f, "create?name=sandbox-execd-probe-"), 5);
+    ASSERT_INT(fake_engine_count(&o.w.f, "PUT "), 8);
+    stop_own(&o);
+}
+
 TEST(agent_of_another_machine) {
     struct own o = {0};
     struct err err = {0};
@@ -611,6 +637,21 @@ TEST(create_removes_the_container_after_a_failure) {
     ASSERT_INT(create(k, &err), -EIO);
     ASSERT(strstr(err.msg, "bad mount"));
     ASSERT_INT(fake_engine_count(&w.f, "DELETE /containers"), 3); /* the helper's among them */
+    stop(&w, k);
+}
+
+/* Which fault is told when both would come: the container's. */
+TEST(create_tells_the_containers_fault_before_the_agents) {
+    struct world w = {
+        .image_arch = "amd64", .helper_error = "no helper", .create_error = "no container"};
+    struct docker *k = start(&w, &with_image);
+    struct err err = {0};
+    ASSERT_INT(create(k, &err), -EIO);
+    ASSERT(strstr(err.msg, "no container"));
+    w.create_error = NULL;
+    ASSERT_INT(create(k, &err), DRIVER_AGENT_START);
+    ASSERT(strstr(err.msg, "no helper"));
+    ASSERT_INT(fake_engine_count(&w.f, "DELETE /containers/c1?"), 1);
     stop(&w, k);
 }
 
