@@ -472,6 +472,20 @@ def test_persisted_override_of_another_server_beats_the_label(docker, tmp_path):
         docker.engine.remove("sandbox-" + i)
 
 
+def test_an_override_ends_with_its_sandbox(docker, tmp_path):
+    with dockerkit.serve(docker, env={"HOME": str(tmp_path)}) as s:
+        kept = lambda i: [p for p in tmp_path.rglob("*") if i in p.name]  # noqa: E731
+        gone, deleted = s.create()["id"], s.create()["id"]
+        for i in (gone, deleted):
+            assert renew(s, i, 600).status == 200
+            s.request("PATCH", f"/v1/sandboxes/{i}/metadata", {"a": "b"})
+            wait_for(lambda: kept(i), text="where other tools look for a renewal")
+        assert renew(s, gone, 2).status == 200
+        docker.engine.remove("sandbox-" + gone)
+        s.delete(deleted)
+        wait_for(lambda: not kept(gone) and not kept(deleted))
+
+
 def test_overdue_at_start_goes_with_its_sidecar(docker):
     i = by_hand(docker, iso_label(-5), **{"opensandbox.io/platform-os": "linux", "opensandbox.io/egress-auth-token": "t" * 32})
     docker.engine.run("sandbox-egress-" + i, docker.image("egress"), Labels={"opensandbox.io/egress-sidecar-for": i})
