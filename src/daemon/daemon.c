@@ -157,6 +157,11 @@ static void on_life(uv_poll_t *h, int status, int events) {
     begin_end(d, "its client has ended");
 }
 
+/* TCP only with a key, or when running without one was acknowledged. */
+static bool wants_tcp(const struct daemon *d) {
+    return !d->o->is_private && (config_has_key(d->c) || d->c->insecure_ok);
+}
+
 /* ---- reload ---- */
 
 static void on_hup(uv_signal_t *h, int signum) {
@@ -178,6 +183,8 @@ static void on_hup(uv_signal_t *h, int signum) {
         log_error("no memory for the reloaded API keys");
     else
         d->has_key = config_has_key(&fresh);
+    if (config_has_key(&fresh) && !wants_tcp(d) && !d->o->is_private)
+        log_warn("there is an API key now: the TCP side opens at the next start");
     config_done(&fresh);
     log_info("settings reloaded");
 }
@@ -293,11 +300,6 @@ static int open_state(struct daemon *d, struct err *err) {
     if ((r = service_open(&so, &d->service, err)) < 0)
         return r;
     return is_docker ? 0 : open_images(d, err); /* the engine has its own images */
-}
-
-/* TCP only with a key, or when running without one was acknowledged. */
-static bool wants_tcp(const struct daemon *d) {
-    return !d->o->is_private && (config_has_key(d->c) || d->c->insecure_ok);
 }
 
 static int listen_unix(struct daemon *d, struct err *err) {

@@ -163,6 +163,9 @@ def test_native_without_a_key_serves_its_socket_alone():
         assert d.get("/v1/sandboxes", unix=True, key=None).status == 200
         with pytest.raises(OSError):
             d.get("/health")
+        d.config.write_text(d.config.read_text().replace('api_key = ""', f'api_key = "{covekit.API_KEY}"'))
+        d.proc.send_signal(signal.SIGHUP)
+        wait_for(lambda: "opens at the next start" in d.log.read_text())
 
 
 # ---- keys, logs, metrics of a running one ----
