@@ -70,6 +70,7 @@ deb: ## a Debian package in build-deb
 	@packaging/make-deb build-deb
 
 deb-test: deb ## install that package in a clean Debian root, start it there on both drivers, remove it
+	@scripts/setup test docker
 	@packaging/try-deb build-deb/cove_*.deb
 
 fmt: ## format the sources
