@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "daemon/sandbox/snapshots_priv.h"
 
+#define OTHER_BACKEND "fsb" /* micro-VMs of other servers: their images are none of an engine's */
+
 bool service_has_snapshots(const struct service *s) {
     return s->o.snapshots && s->o.driver->rules.snapshots;
 }
@@ -38,6 +40,10 @@ enum fault snapshots_resolve(struct service *s, const char *snapshot_id, char **
         err_set(err, -EAGAIN, "Snapshot %s is not ready: its state is %s.", snapshot_id,
                 snap_state_name(row.state));
         f = FAULT_SNAPSHOT_NOT_READY;
+    } else if (str_eq(row.backend, OTHER_BACKEND)) {
+        err_set(err, -EOPNOTSUPP, "Snapshot %s was made by another backend (%s).", snapshot_id,
+                row.backend);
+        f = FAULT_SNAPSHOT_RESTORE;
     } else if (str_is_empty(row.image)) {
         err_set(err, -ENODATA, "Snapshot %s has no image to start from.", snapshot_id);
         f = FAULT_SNAPSHOT_RESTORE;

@@ -438,6 +438,26 @@ static void leave(const char *id, enum snap_state state, const char *image) {
     ASSERT_OK(snapdb_insert(snaps, &r, NULL));
 }
 
+TEST(what_cannot_be_restored) {
+    struct err err = {0};
+    char *image;
+    set_up();
+    leave("imageless", SNAP_READY, NULL);
+    struct snap_row vm = {.id = "vm",
+                          .sandbox_id = "fsb-1",
+                          .state = SNAP_READY,
+                          .image = "x:y",
+                          .backend = "fsb",
+                          .created_us = 1};
+    ASSERT_OK(snapdb_insert(snaps, &vm, NULL));
+    ASSERT_INT(snapshots_resolve(svc, "imageless", &image, &err), FAULT_SNAPSHOT_RESTORE);
+    ASSERT_INT(snapshots_resolve(svc, "vm", &image, &err), FAULT_SNAPSHOT_RESTORE);
+    ASSERT(strstr(err.msg, "fsb"));
+    leave("deleting", SNAP_DELETING, "x:y");
+    ASSERT_INT(snapshots_resolve(svc, "deleting", &image, &err), FAULT_SNAPSHOT_NOT_READY);
+    tear_down();
+}
+
 /* ---- a repository that does not answer ---- */
 
 static const struct snapdb_ops *real_ops;
