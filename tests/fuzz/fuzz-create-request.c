@@ -20,9 +20,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
             __builtin_trap(); \
     } while (0)
 
+static int take_policy(struct driver *d, const struct sandbox_spec *spec, struct err *err) {
+    return 0;
+}
+
+/* All that is decided without waiting, in the service's order. */
+static enum fault check_all(const struct service_opts *o, struct create_request *rq,
+                            struct sandbox_spec *spec, struct err *err) {
+    enum fault f = check_source(o, rq, spec, err);
+
+    if (f == FAULT_NONE && rq->snapshot_id) { /* as after the look-up */
+        rq->image = strdup("snapshot");
+        spec->snapshot_id = TAKE_PTR(rq->snapshot_id);
+    }
+    if (f || (f = check_create(o, rq, spec, err)) || (f = check_env(rq, spec, err)))
+        return f;
+    return check_volumes(o, rq, err);
+}
+
 static void check(struct create_request *rq) {
     static const char *const allowed[] = {"/data", NULL};
-    static const struct driver_ops ops = {.name = "fuzz"};
+    static const struct driver_ops ops = {.name = "fuzz", .check_policy = take_policy};
     static struct driver d = {.ops = &ops,
                               .rules = {.provider = "docker",
                                         .named_volumes = true,
@@ -31,16 +49,21 @@ static void check(struct create_request *rq) {
                                         .windows = true,
                                         .any_arch = true,
                                         .snapshots = true,
-                                        .image_auth = true}};
+                                        .image_auth = true,
+                                        .isolation = true,
+                                        .disk_limit = true,
+                                        .net_choice = true,
+                                        .cwd_choice = true,
+                                        .no_entrypoint = true}};
     struct service_opts o = {.allowed_host_paths = allowed, .max_timeout_s = 86400, .driver = &d};
     struct sandbox_spec spec = {0};
     struct err err = {0};
 
-    enum fault f = check_create(&o, rq, &spec, &err);
+    str_copy(spec.id, sizeof spec.id, "fuzz");
+    enum fault f = check_all(&o, rq, &spec, &err);
     MUST((f == FAULT_NONE) == (err.code == 0));
     if (f == FAULT_NONE) {
         struct sandbox_spec again = {0};
-        str_copy(spec.id, sizeof spec.id, "fuzz");
         _cleanup_json_ json_t *j = sandbox_spec_to_json(&spec);
         MUST(j && sandbox_spec_from_json(j, &again, &err) == 0);
         sandbox_spec_done(&again);
