@@ -98,8 +98,8 @@ int engine_container_list(struct engine *e, bool all, const json_t *filters, jso
 /* Without a time limit; of one that does not run: its last status at once. */
 int engine_container_wait(struct engine *e, const char *id, int *ret_status,
                           struct engine_cancel *cancel, struct err *err);
-/* stdout and stderr, demultiplexed, in order, at most max bytes (the last ones); malloc'd, invalid
- * UTF-8 replaced. since_us 0 = all. */
+/* stdout and stderr, demultiplexed, in order, at most max bytes and 32 MiB (the last ones);
+ * malloc'd, invalid UTF-8 replaced. since_us 0 = all. */
 int engine_container_logs(struct engine *e, const char *id, unsigned tail, bool timestamps,
                           int64_t since_us, size_t max, char **ret, struct err *err);
 int engine_container_commit(struct engine *e, const char *id, const char *repo, const char *tag,

@@ -1,7 +1,7 @@
 /*
  * What the files of the Engine client share, lowest first: limits and cancellation (limit.c), the
- * address (address.c), connections (conn.c, tls.c), their pool (pool.c), one request and its answer
- * (exchange.c), JSON calls (call.c). Nobody outside src/docker includes this.
+ * address (address.c), connections (conn.c, tls.c), their pool (engine.c), one request and its
+ * answer (exchange.c), JSON calls (call.c). Nobody outside src/docker includes this.
  */
 #pragma once
 

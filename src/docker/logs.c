@@ -6,6 +6,7 @@
 #include "docker/demux.h"
 #include "docker/internal.h"
 
+#define MAX_LOGS ((size_t)32 << 20)
 #define SLACK ((size_t)64 << 10) /* kept above the maximum, so that not every piece moves all */
 
 struct tail {
@@ -108,7 +109,7 @@ int engine_container_logs(struct engine *e, const char *id, unsigned tail, bool 
     _cleanup_buf_ struct buf path = BUF_INIT(8192), query = BUF_INIT(256);
     _cleanup_exchange_ struct exchange x = {0};
     struct request q = {.method = "GET", .limit = limit_call(e->timeout_ms, NULL)};
-    struct tail t = {.max = max};
+    struct tail t = {.max = MIN(max, MAX_LOGS)};
     const char *piece;
     size_t len;
     int r;
@@ -124,7 +125,7 @@ int engine_container_logs(struct engine *e, const char *id, unsigned tail, bool 
     r = exchange_begin(&x, e, &q, err);
     if (r < 0)
         return r;
-    buf_init(&t.text, 2 * max + SLACK);
+    buf_init(&t.text, 2 * t.max + SLACK);
     while (r >= 0 && (r = exchange_next(&x, &piece, &len, err)) > 0)
         r = take(&t, piece, len, err);
     if (r >= 0 && as_text(&t, ret) < 0)
