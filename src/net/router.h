@@ -23,8 +23,8 @@ struct route {
 };
 
 struct router;
-/* The table (ended by {NULL}) is borrowed and outlives the router, its texts are static. Fails with -EINVAL on a bad
- * pattern. */
+/* The table (ended by {NULL}) is borrowed and outlives the router, its texts are static. Fails with
+ * -EINVAL on a bad pattern. */
 int router_new(const struct route *table, struct router **ret);
 void router_free(struct router *r);
 

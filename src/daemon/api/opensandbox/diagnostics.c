@@ -83,7 +83,8 @@ static struct diag *diag_new(struct call *c, const struct param *params, const c
 
     if (!query)
         return NULL;
-    if (!d || (scope && kind && !check_scope(c->x, scope, kind, own, d->scope, sizeof d->scope))) {
+    if (!d ||
+        (scope && kind && own && !check_scope(c->x, scope, kind, own, d->scope, sizeof d->scope))) {
         if (!d)
             xch_error(c->x, 500, CODE_UNKNOWN, "out of memory");
         json_decref(query);

@@ -67,7 +67,7 @@ static json_t *value_of(struct doc *d, const struct field *f) {
     case F_TIME:
         return json_pack("{s:s,s:s}", "type", "string", "format", "date-time");
     case F_OBJECT:
-        return f->sub ? schema_of(d, f->sub) : json_pack("{s:s}", "type", "object");
+        return schema_of(d, f->sub);
     case F_LIST:
         return list_of(f, schema_of(d, f->sub));
     case F_STRING_LIST:
@@ -104,6 +104,8 @@ static json_t *object_of(struct doc *d, const struct schema *s) {
 
 /* A named schema is a component, others stand where they are used. */
 static json_t *schema_of(struct doc *d, const struct schema *s) {
+    if (!s)
+        return json_pack("{s:s}", "type", "object");
     if (!s->name)
         return object_of(d, s);
     if (!json_object_get(d->schemas, s->name))
@@ -212,7 +214,7 @@ static void add_operation(struct doc *d, json_t *paths, const struct operation *
     json_t *o =
         json_pack("{s:s,s:[s],s:s}", "operationId", id, "tags", op->tag, "summary", op->summary);
 
-    for (size_t i = 0; method[i] && i < sizeof verb - 1; i++)
+    for (size_t i = 0; i < sizeof verb - 1 && method[i]; i++)
         verb[i] = (char)(method[i] | 32);
     for (const struct param *p = op->params; p && p->name; p++)
         json_array_append_new(params, query_param(p));
