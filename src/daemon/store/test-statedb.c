@@ -125,6 +125,45 @@ TEST(the_file_is_private_and_newer_layouts_are_refused) {
     clean();
 }
 
+static int first(const struct statedb_row *r, void *ud) {
+    struct statedb_row *to = ud;
+    *to = *r;
+    to->record = strcmp(r->record, "new") == 0 ? "new" : "old";
+    to->metadata = NULL;
+    return 0;
+}
+
+TEST(a_database_of_the_first_layout_is_brought_up_to_date) {
+    set_up();
+    sqlite3 *db;
+    ASSERT_INT(sqlite3_open(file, &db), SQLITE_OK);
+    ASSERT_INT(sqlite3_exec(db,
+                            "CREATE TABLE sandboxes(id TEXT PRIMARY KEY, state INTEGER NOT NULL,"
+                            "record TEXT NOT NULL, metadata TEXT NOT NULL,"
+                            "created_us INTEGER NOT NULL, expires_us INTEGER NOT NULL)"
+                            " WITHOUT ROWID; PRAGMA user_version=1;"
+                            "INSERT INTO sandboxes VALUES('a',0,'old','{}',7,9)",
+                            NULL, NULL, NULL),
+               SQLITE_OK);
+    sqlite3_close(db);
+    for (int round = 0; round < 2; round++) {
+        struct statedb *s = open_it();
+        struct statedb_row r = {0};
+        ASSERT_OK(statedb_set_durable(s, NULL));
+        ASSERT_OK(statedb_each(s, first, &r, NULL));
+        ASSERT_STR(r.id, "a");
+        ASSERT_INT(r.expires_us, 9);
+        ASSERT_INT(r.changed_us, round ? 11 : 0);
+        ASSERT_INT(r.state, round ? ROW_ACTIVE : ROW_CREATING);
+        ASSERT_STR(r.record, round ? "new" : "old");
+        ASSERT_OK(statedb_set_changed(s, "a", 11, NULL));
+        ASSERT_OK(statedb_commit(s, "a", "new", NULL));
+        ASSERT_INT(statedb_commit(s, "b", "new", NULL), -ENOENT);
+        statedb_close(s);
+    }
+    clean();
+}
+
 TEST(garbage_is_not_taken_for_a_database) {
     set_up();
     struct statedb *s;
