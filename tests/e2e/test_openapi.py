@@ -10,6 +10,8 @@ METHODS = {"get", "post", "put", "patch", "delete"}
 
 @pytest.fixture(scope="module")
 def doc(daemon):
+    if daemon.driver == "peer":
+        pytest.skip("cannot: the document is ours")
     r = daemon.get("/openapi.json")
     assert r.status == 200 and r.headers["Content-Type"] == "application/json"
     return r.json()
@@ -87,6 +89,9 @@ def test_answers_have_their_shape(daemon, doc):
     def ask(method, path, template, body=None):
         r = daemon.request(method, path, body)
         op = doc["paths"][template][method.lower()]
+        if r.status == 501:  # not by this driver
+            check(doc["components"]["schemas"]["Error"], r.json(), doc, path)
+            return None
         want = op["responses"][str(r.status)]
         if r.body:
             check(want["content"]["application/json"]["schema"], r.json(), doc, f"{method} {path}")
@@ -96,7 +101,7 @@ def test_answers_have_their_shape(daemon, doc):
 
     box = "/v1/sandboxes/{id}"
     s = ask("POST", "/v1/sandboxes", "/v1/sandboxes", {
-        "image": {"uri": "host"}, "entrypoint": ["sleep", "100"], "resourceLimits": {}, "timeout": 300,
+        "image": {"uri": daemon.image}, "entrypoint": ["sleep", "100"], "resourceLimits": {}, "timeout": 300,
         "metadata": {"a": "b"}, "extensions": {"opensandbox.extensions.x": "y"}})
     one = f"/v1/sandboxes/{s['id']}"
     try:
