@@ -5,7 +5,7 @@ ROOT = $(CURDIR)/$(BUILD)/root
 BIN = $(ROOT)/usr/local/bin
 J ?= $(shell nproc)
 
-.PHONY: help all setup run test test-quick test-asan test-tsan test-vm bench install deb deb-test fmt lint fuzz clean
+.PHONY: help all setup run test test-quick test-asan test-tsan test-vm bench chaos install deb deb-test fmt lint fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -49,10 +49,15 @@ test-tsan: ## unit tests of what runs in threads, under ThreadSanitizer
 test-vm: all ## the native driver's and the agent's tests on Debian's stock kernel with pure cgroup v2, in qemu
 	@tests/vm/suite
 
-bench: ## measure; prints the table of docs/benchmarks.md
-	@scripts/setup build run test
+bench: ## measure; prints the tables of docs/benchmarks.md
+	@scripts/setup build run test docker
 	@$(MAKE) --no-print-directory all
 	@PATH="$(BIN):$$PATH" python3 tests/bench/bench.py $(BENCH)
+
+chaos: ## kill the daemon at every named place, take engine, registry and disk away; nothing may be lost or left (Docker driver)
+	@scripts/setup build run test docker
+	@$(MAKE) --no-print-directory all
+	@PATH="$(BIN):$$PATH" tests/chaos.py $(CHAOS)
 
 fuzz: ## run every fuzz target for SECONDS (default 300) each
 	@scripts/setup build test

@@ -304,6 +304,9 @@ class Census:
         while True:
             now = self.docker.census()
             more = {k: v - self.before[k] - set((allow or {}).get(k, ())) for k, v in now.items()}
+            for k in ("mounts", "interfaces"):  # a container that is started again has others
+                if len(now[k]) <= len(self.before[k]):
+                    more[k] = set()
             more = {k: v for k, v in more.items() if v}
             if not more:
                 return

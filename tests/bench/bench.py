@@ -3,6 +3,7 @@
 
     make bench                      all rows
     make bench BENCH="create exec"  some: create exec delete get burst files memory docker
+    make bench BENCH=servers        opensandbox-server beside coved on one Docker engine: a table of its own
     COVE_BENCH_QUICK=1              fewer rounds (for CI: shows that everything runs)
 """
 import json
@@ -343,7 +344,13 @@ def bench_docker(first_us, tmp):
 
 
 def main():
-    want = set(sys.argv[1:]) or {"create", "exec", "get", "burst", "files", "memory", "docker"}
+    want = set(sys.argv[1:]) or {"create", "exec", "get", "burst", "files", "memory", "docker", "servers"}
+    if "servers" in want:
+        import servers
+        servers.main(QUICK)
+        want.discard("servers")
+        if not want:
+            return
     tmp = pathlib.Path(tempfile.mkdtemp(prefix="bench-", dir="/var/tmp"))
     tmp.chmod(0o711)
     first = None

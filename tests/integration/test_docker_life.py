@@ -366,19 +366,6 @@ def test_renewals_and_expiry_exclude_each_other(server, docker):
             assert state(server, i) == 404
 
 
-def test_failed_expiry_is_tried_again(docker):
-    if dockerkit.IS_PEER:
-        pytest.skip("cannot: tries again after 30 s")
-    with ScriptedEngine(docker) as e, dockerkit.serve(e) as s:
-        i = s.create(networkPolicy={})["id"]
-        e.on("DELETE", f"/containers/.*", status=500, message="driver broke", times=1)
-        assert renew(s, i, 1).status == 200
-        wait_for(lambda: e.seen("DELETE", "/containers/.*"), 10)
-        time.sleep(0.3)
-        assert docker.engine.exists("sandbox-egress-" + i), "what belongs to it stays while it is there"
-        wait_for(lambda: not docker.engine.exists("sandbox-" + i) and not docker.engine.exists("sandbox-egress-" + i), 45)
-
-
 # ---- restore at start ----
 
 def by_hand(docker, expires=None, image=None, **labels):
