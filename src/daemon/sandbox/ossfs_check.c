@@ -22,6 +22,13 @@ static bool is_bucket(const char *s) {
     return true;
 }
 
+static bool has_control(const char *s) {
+    for (; *s; s++)
+        if ((unsigned char)*s < ' ' || *s == 0x7f)
+            return true;
+    return false;
+}
+
 static bool is_named(const char *part, size_t len, const char *name) {
     size_t n = strlen(name);
     return len >= n && strncasecmp(part, name, n) == 0 && (len == n || part[n] == '=');
@@ -29,20 +36,30 @@ static bool is_named(const char *part, size_t len, const char *name) {
 
 /*
  * What a client may not choose: the source and the credentials are in other fields, and a value
- * that is a path would name a file of this host, which the program reads or writes as root. One
- * text can hold several options, parted by commas.
+ * that is a path would name a file of this host, which the program reads or writes as root. A path
+ * need not look like one (the program's working directory may be the root), so options that take
+ * files are refused by name too, as are those that borrow the machine's own credentials and those
+ * that undo nosuid and nodev. One text can hold several options, parted by commas; a backslash
+ * would hide a letter of a name from us, as the programs take it away.
  */
 static bool is_option(const char *s) {
     static const char *const ours[] = {
-        "url", "passwd_file", "oss_endpoint", "oss_bucket", "config", "conf", "c"};
-    if (!*s || *s == '-' || strpbrk(s, NEVER))
+        "url", "passwd_file", "oss_endpoint", "oss_bucket", "config", "conf", "c",
+        /* files and folders */
+        "use_cache", "tmpdir", "logfile", "log_dir", "log_file", "ahbe_conf", "mime", "cache_dir",
+        "use_sse", "load_sse_c", "ssl_client_cert", "credlib", "credlib_opts",
+        /* credentials of the machine */
+        "ram_role", "iam_role", "ibm_iam_auth", "ecs", "credential_process", "profile",
+        /* rights */
+        "suid", "dev"};
+    if (!*s || *s == '-' || has_control(s) || strpbrk(s, NEVER "\\ "))
         return false;
     for (size_t n; *s; s += n + (s[n] == ',')) {
         n = strcspn(s, ",");
-        const char *eq = memchr(s, '=', n);
+        const char *eq = memchr(s, '=', n), *end = s + n;
         if (*s == '-' || strncasecmp(s, KEY_OPTIONS, strlen(KEY_OPTIONS)) == 0)
             return false;
-        if (eq && strchr("/~.", eq[1]) && eq + 1 < s + n)
+        if (eq && eq + 1 < end && (eq[1] == '~' || eq[1] == '.' || memchr(eq, '/', (size_t)(end - eq))))
             return false;
         for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
             if (is_named(s, n, ours[i]))
@@ -63,17 +80,19 @@ static enum fault check_words(const struct oss_request *rq, const struct volume_
     if (!rq->bucket || !is_bucket(rq->bucket))
         return volume_fail(err, FAULT_OSS_BUCKET, v,
                            "ossfs.bucket must be 3 to 63 lower-case letters, digits and '-'.");
-    if (str_is_empty(rq->endpoint) || strpbrk(rq->endpoint, NEVER " \t"))
+    /* it becomes part of an option: a comma would begin another one */
+    if (str_is_empty(rq->endpoint) || has_control(rq->endpoint) ||
+        strpbrk(rq->endpoint, NEVER " ,\\"))
         return volume_fail(err, FAULT_OSS_ENDPOINT, v,
-                           "ossfs.endpoint must not be empty, nor hold blanks or characters of a "
-                           "shell.");
+                           "ossfs.endpoint must not be empty, nor hold blanks, ',', '\\' or "
+                           "characters of a shell.");
     for (size_t i = 0; i < rq->options.n; i++)
         if (!is_option(rq->options.v[i]))
             return volume_fail(
                 err, FAULT_OSS_OPTION, v,
-                "ossfs.options must be plain mount options: not empty, without a '-' "
-                "in front, without characters of a shell, naming neither source, "
-                "credentials nor files of this host.");
+                "ossfs.options must be plain mount options: not empty, without a '-' in front, "
+                "without blanks, '\\' and characters of a shell, naming neither source, "
+                "credentials nor files of this host, nor suid and dev.");
     if (!is_credential(rq->key_id, ":\r\n") || !is_credential(rq->key_secret, "\r\n"))
         return volume_fail(err, FAULT_OSS_CREDENTIALS, v,
                            "ossfs.accessKeyId and ossfs.accessKeySecret must be given, in one line "
