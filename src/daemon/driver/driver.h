@@ -132,14 +132,14 @@ struct driver_rules {
     bool named_volumes;   /* volume_* below */
     bool oss_volumes;     /* host paths under a mounted object store can be bound */
     bool gpu;
-    bool windows;     /* platform.os = windows */
-    bool any_arch;    /* platform.arch is the driver's own affair; else only this machine's */
-    bool snapshots;   /* snapshot_* below */
-    bool image_auth;  /* image.auth is used for the pull */
-    bool isolation;   /* extension bootstrap.execd.isolation */
-    bool disk_limit;  /* resourceLimits.disk is enforced; else (see ignores_limits) */
-    bool net_choice;  /* extension cove.network */
-    bool cwd_choice;  /* extension cove.cwd */
+    bool windows;        /* platform.os = windows */
+    bool any_arch;       /* platform.arch is the driver's own affair; else only this machine's */
+    bool snapshots;      /* snapshot_* below */
+    bool image_auth;     /* image.auth is used for the pull */
+    bool isolation;      /* extension bootstrap.execd.isolation */
+    bool disk_limit;     /* resourceLimits.disk is enforced; else (see ignores_limits) */
+    bool net_choice;     /* extension cove.network */
+    bool cwd_choice;     /* extension cove.cwd */
     bool no_entrypoint;  /* extension cove.entrypoint = none */
     bool ignores_limits; /* unknown resourceLimits keys and disk are ignored, as the wire has it */
 };
@@ -214,9 +214,9 @@ struct driver_ops {
     /* NULL: nothing is published */
     int (*published)(struct driver *d, const char *id, uint16_t port, struct published *ret,
                      struct err *err);
-    /* Token of the sandbox's guard; NULL when it has none (or the member is NULL). Borrowed as
-     * strings of address(). */
-    const char *(*guard_token)(struct driver *d, const char *id);
+    /* Token of the sandbox's guard, a copy for the caller; NULL when it has none (or the member is
+     * NULL). */
+    char *(*guard_token)(struct driver *d, const char *id);
 
     /* ---- looking ---- */
     /* Last `tail` lines of what the entrypoint wrote (timestamps: each with its time in front),

@@ -195,7 +195,7 @@ enum fault service_address(struct service *s, const char *id, int64_t port, stru
  */
 enum fault service_published(struct service *s, const char *id, int64_t port, struct published *ret,
                              struct err *err);
-const char *service_guard_token(struct service *s, const char *id); /* NULL = none */
+char *service_guard_token(struct service *s, const char *id); /* malloc'd; NULL = none */
 const struct driver_rules *service_rules(const struct service *s);
 /* Would a create with a network policy be honoured, as this server is configured? */
 bool service_takes_policy(struct service *s, bool with_credentials);

@@ -131,7 +131,7 @@ enum fault service_published(struct service *s, const char *id, int64_t port, st
     return d->ops->published(d, id, (uint16_t)port, ret, err) < 0 ? FAULT_ADDRESS : FAULT_NONE;
 }
 
-const char *service_guard_token(struct service *s, const char *id) {
+char *service_guard_token(struct service *s, const char *id) {
     struct driver *d = s->o.driver;
     return d->ops->guard_token && map_has(s->table, id) ? d->ops->guard_token(d, id) : NULL;
 }

@@ -81,7 +81,7 @@ static char *published_address(struct api *a, const struct published *p, int64_t
 /* What a client must send along: the token of the guard's own API, and the agent's where the agent
  * is what it talks to. New reference; NULL when there is nothing. */
 static json_t *headers_for(struct service *s, const char *id, int64_t port, bool to_agent) {
-    const char *guard = port == GUARD_PORT ? service_guard_token(s, id) : NULL;
+    _cleanup_free_ char *guard = port == GUARD_PORT ? service_guard_token(s, id) : NULL;
     const char *agent = to_agent ? service_get(s, id)->spec.access_token : NULL;
     json_t *h = guard || agent ? json_object() : NULL;
 

@@ -47,7 +47,7 @@ static void pass_on(struct xch *x, const char *id, const char *body) {
         answer_not_found(x, id);
         return;
     }
-    const char *token = service_guard_token(x->api->o.service, id);
+    _cleanup_free_ char *token = service_guard_token(x->api->o.service, id);
     if (!token) {
         err_set(&err, -ENOTSUP,
                 "Sandbox %.100s has no network policy: it was created without networkPolicy.", id);

@@ -255,7 +255,7 @@ int docker_list(struct driver *d, struct instance_info **ret, size_t *ret_n, str
 int docker_address(struct driver *d, const char *id, uint16_t port, struct target *ret);
 int docker_published(struct driver *d, const char *id, uint16_t port, struct published *ret,
                      struct err *err);
-const char *docker_guard_token(struct driver *d, const char *id);
+char *docker_guard_token(struct driver *d, const char *id);
 int docker_logs(struct driver *d, const char *id, unsigned tail, bool timestamps, int64_t since_us,
                 char **ret, struct err *err);
 int docker_describe(struct driver *d, const char *id, json_t **ret, struct err *err);

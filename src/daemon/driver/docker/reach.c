@@ -81,12 +81,13 @@ int docker_published(struct driver *d, const char *id, uint16_t port, struct pub
     return 0;
 }
 
-const char *docker_guard_token(struct driver *d, const char *id) {
+/* A copy: a worker may remove the box as soon as the lock is free. */
+char *docker_guard_token(struct driver *d, const char *id) {
     struct docker *k = docker_of(d);
 
     pthread_mutex_lock(&k->lock);
     const struct box *b = docker_find(k, id);
-    const char *token = b && b->has_guard ? b->guard_token : NULL;
+    char *token = b && b->has_guard && b->guard_token ? strdup(b->guard_token) : NULL;
     pthread_mutex_unlock(&k->lock);
     return token;
 }

@@ -164,8 +164,8 @@ static int op_published(struct driver *d, const char *id, uint16_t port, struct 
     return 0;
 }
 
-static const char *op_guard_token(struct driver *d, const char *id) {
-    return of(d)->guard_token;
+static char *op_guard_token(struct driver *d, const char *id) {
+    return of(d)->guard_token ? strdup(of(d)->guard_token) : NULL;
 }
 
 static int op_describe(struct driver *d, const char *id, json_t **ret, struct err *err) {
