@@ -3,6 +3,7 @@ endpoints, the proxy and diagnostics (lifecycle.md §5 to §7)."""
 import contextlib
 import datetime
 import json
+import subprocess
 import threading
 import time
 import urllib.request
@@ -480,6 +481,56 @@ def test_overdue_at_start_goes_with_its_sidecar(docker):
     docker.engine.run("sandbox-egress-" + orphan, docker.image("egress"), Labels={"opensandbox.io/egress-sidecar-for": orphan})
     with dockerkit.serve(docker):
         wait_for(lambda: not any(docker.engine.exists(n + x) for n in ("sandbox-", "sandbox-egress-") for x in (i, orphan)))
+
+
+@ours
+def test_labels_of_an_image_make_no_sandbox(docker, tmp_path):
+    """Whoever makes an image could else have a container of it taken over, expired, and any port of the host proxied."""
+    i = str(uuid.uuid4())
+    changes = [f"LABEL opensandbox.io/id={i}", "LABEL opensandbox.io/expires-at=2020-01-01T00:00:00+00:00", "LABEL opensandbox.io/http-port=22"]
+    docker.image("busybox")
+    docker.engine.import_tar(dockerkit.busybox_image()[0], "cove-test/labelled", changes=changes)
+    docker.engine.run("not-a-sandbox", "cove-test/labelled", Cmd=["tail", "-f", "/dev/null"])
+    try:
+        with dockerkit.serve(docker) as s:
+            assert s.get("/v1/sandboxes/" + i).status == 404 and "comes from its image" in s.log.read_text()
+            time.sleep(0.3)
+        assert docker.engine.inspect("not-a-sandbox")["State"]["Running"]
+    finally:
+        docker.engine.remove("not-a-sandbox")
+        docker.engine.remove_image("cove-test/labelled")
+
+
+@ours
+def test_mounts_of_a_foreign_label_stay(docker, tmp_path):
+    place = tmp_path / "data"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(place)], check=True)
+    i = by_hand(docker, **{"opensandbox.io/ossfs-mounts": json.dumps([str(place)])})
+    try:
+        with dockerkit.serve(docker) as s:
+            s.delete(i)
+            assert place.is_mount()
+    finally:
+        subprocess.run(["umount", str(place)])
+        docker.engine.remove("sandbox-" + i)
+
+
+@ours
+def test_the_name_goes_before_a_copied_label(docker):
+    """A container that somebody ran from a commit of a sandbox has its labels too, and is listed first."""
+    s = dockerkit.serve(docker).start()
+    try:
+        i = s.create()["id"]
+        s.stop()
+        labels = docker.engine.inspect("sandbox-" + i)["Config"]["Labels"]
+        docker.engine.run("copy-of-one", docker.image("busybox"), Labels=labels, Cmd=["tail", "-f", "/dev/null"])
+        s.start()
+        s.delete(i)
+        assert docker.engine.exists("copy-of-one") and not docker.engine.exists("sandbox-" + i)
+    finally:
+        s.close()
+        docker.engine.remove("copy-of-one")
 
 
 @ours

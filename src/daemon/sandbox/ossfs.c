@@ -340,6 +340,12 @@ void ossfs_release(struct ossfs *o, const char *path) {
     pthread_mutex_unlock(&o->lock);
 }
 
+bool ossfs_is_place(const struct ossfs *o, const char *path) {
+    _cleanup_free_ char *clean = path[0] == '/' ? path_clean(path) : NULL;
+
+    return clean && str_eq(clean, path) && !str_eq(path, o->root) && path_is_below(path, o->root);
+}
+
 int ossfs_restore(struct ossfs *o, const char *path, const char *tag) {
     int r = 0;
 

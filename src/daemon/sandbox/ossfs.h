@@ -40,6 +40,8 @@ enum fault ossfs_mount(struct ossfs *o, const char *path, const struct volume_re
                        struct err *err);
 /* One user less; unmounts with the last. An unknown path is left alone. Failures are logged. */
 void ossfs_release(struct ossfs *o, const char *path);
+/* Could we have mounted there? Labels of containers may say anything. */
+bool ossfs_is_place(const struct ossfs *o, const char *path);
 /* Start-up: a sandbox that lives uses it. tag "" = not known with what it was mounted. */
 int ossfs_restore(struct ossfs *o, const char *path, const char *tag);
 /* Start-up: a create or removal that did not end used it; unmounted unless it has users. */

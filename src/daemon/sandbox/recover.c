@@ -173,6 +173,25 @@ static struct sandbox *sandbox_of(struct found_sandbox *f) {
     return NULL;
 }
 
+/* A label is anybody's word: what was never ours to mount is not ours to unmount. */
+static void keep_our_mounts(struct service *s, struct sandbox *sb) {
+    struct strv *v = &sb->spec.oss_mounts;
+    size_t n = 0;
+
+    for (size_t i = 0; i < v->n; i++) {
+        if (ossfs_is_place(s->oss, v->v[i])) {
+            v->v[n++] = v->v[i];
+            continue;
+        }
+        log_warn("a mount outside of storage.ossfs_mount_root is left alone",
+                 LOG_STR("sandbox", sb->spec.id), LOG_STR("path", v->v[i]));
+        free(v->v[i]);
+    }
+    for (size_t i = n; i < v->n; i++)
+        v->v[i] = NULL;
+    v->n = n;
+}
+
 static int insert_row(struct service *s, const struct sandbox *sb, struct err *err) {
     _cleanup_free_ char *record = record_to_text(sb);
     _cleanup_free_ char *metadata = json_dumps(sb->metadata, JSON_COMPACT);
@@ -201,6 +220,7 @@ static int take_found(struct found_sandbox *f, void *ud) {
     struct sandbox *sb = sandbox_of(f);
     if (!sb)
         return err_set(x->err, -ENOMEM, "out of memory");
+    keep_our_mounts(s, sb);
     int r = insert_row(s, sb, x->err);
     if (r < 0) {
         sandbox_free(sb);

@@ -184,10 +184,11 @@ TEST(reports_of_an_attempt_that_was_taken_back_change_nothing) {
 TEST(sandboxes_of_others_are_taken_over) {
     set_up();
     struct result mine = create_ok();
+    _cleanup_free_ char *bucket = str_printf("%s/bucket", oss_root);
     fake_share(drv);
     fake_add_found(drv, "manual",
-                   json_pack("{s:{s:s},s:{s:s},s:[s]}", "metadata", "team", "x", "extensions",
-                             "opensandbox.extensions.a", "b", "ossMounts", "/mnt/ossfs/bucket"));
+                   json_pack("{s:{s:s},s:{s:s},s:[s,s]}", "metadata", "team", "x", "extensions",
+                             "opensandbox.extensions.a", "b", "ossMounts", "/home", bucket));
     fake_add_found(drv, "timed", json_pack("{s:I}", "expiresUs", (json_int_t)(wall + 60000000)));
     fake_add_found(
         drv, "late",
@@ -203,7 +204,8 @@ TEST(sandboxes_of_others_are_taken_over) {
         ASSERT_STR(json_str(sb->metadata, "team"), "x");
         ASSERT_STR(json_str(sb->extensions, "opensandbox.extensions.a"), "b");
         ASSERT_STR(sb->spec.image, "found:latest");
-        ASSERT_INT(ossfs_users(svc->oss, "/mnt/ossfs/bucket"), 1);
+        ASSERT_INT(ossfs_users(svc->oss, bucket), 1);
+        ASSERT_INT(ossfs_users(svc->oss, "/home"), 0); /* not ours to unmount */
         ASSERT_INT(service_get(svc, "paused")->state, SB_PAUSED);
         ASSERT(service_get(svc, "timed")->expires_us == wall + 60000000);
         ASSERT(service_get(svc, mine.id)->spec.access_token);
@@ -216,7 +218,7 @@ TEST(sandboxes_of_others_are_taken_over) {
     ASSERT_INT(r.fault, FAULT_NONE);
     OP(r, service_delete(svc, "manual", on_op, &r));
     ASSERT_INT(r.fault, FAULT_NONE);
-    ASSERT_INT(ossfs_users(svc->oss, "/mnt/ossfs/bucket"), 0);
+    ASSERT_INT(ossfs_users(svc->oss, bucket), 0);
     tear_down();
 }
 

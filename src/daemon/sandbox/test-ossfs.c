@@ -219,7 +219,8 @@ TEST(words_of_a_request) {
         {"bucket", "e", "1.0", "allow_other,suid", "i", "s", NULL, FAULT_OSS_OPTION},
         {"bucket", "e", "1.0", "ram_role=r", "i", "s", NULL, FAULT_OSS_OPTION},
         {"bucket", "e", "2.0", "allow_other --oss_bucket=b", "i", "s", NULL, FAULT_OSS_OPTION},
-        {"bucket", "http://h:80", "1.0", "max_stat_cache_size=10,umask=0", "i", "s", NULL, FAULT_NONE},
+        {"bucket", "http://h:80", "1.0", "max_stat_cache_size=10,umask=0", "i", "s", NULL,
+         FAULT_NONE},
         {"bucket", "e", "2.0", "oss_access_key_id=x", "i", "s", NULL, FAULT_OSS_OPTION},
         {"bucket", "e", "2.0", NULL, "", "s", NULL, FAULT_OSS_CREDENTIALS},
         {"bucket", "e", "2.0", NULL, "i", NULL, NULL, FAULT_OSS_CREDENTIALS},
@@ -243,6 +244,27 @@ TEST(words_of_a_request) {
     struct volume_request v = volume("bucket", NULL, "s");
     struct err err = {0};
     ASSERT_INT(ossfs_check("mnt", &v, &err), FAULT_OSS_ROOT);
+}
+
+/* What a label of a container may name. */
+TEST(places_below_the_root_only) {
+    static const struct {
+        const char *path;
+        bool want;
+    } cases[] = {{"bucket", true},        {"bucket/a/b", true}, {"../data", false},
+                 {"a/../../data", false}, {"a/", false},        {"", false},
+                 {"a//b", false}};
+    set_up();
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_free_ char *path = str_printf("%s/%s", root, cases[i].path);
+        if (ossfs_is_place(oss, path) != cases[i].want)
+            test_fail(__FILE__, __LINE__, "%s", path);
+    }
+    ASSERT(!ossfs_is_place(oss, root));
+    ASSERT(!ossfs_is_place(oss, "/"));
+    ASSERT(!ossfs_is_place(oss, "bucket"));
+    ASSERT(!ossfs_is_place(oss, ""));
+    tear_down();
 }
 
 TEST(users_share_a_mount_until_the_last_has_gone) {

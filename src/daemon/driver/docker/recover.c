@@ -6,6 +6,7 @@
 #include "daemon/driver/docker/docker_priv.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -75,13 +76,31 @@ static bool is_indexed(struct docker *k, const char *id) {
     return yes;
 }
 
-static int index_known(struct docker *k, const json_t *list, const json_t *known, struct err *err) {
+/* Does the container bear the name that we gave to the sandbox's? */
+static bool is_named(const json_t *entry, const char *id) {
+    char name[SANDBOX_ID_MAX + 16];
+    json_t *value;
+    size_t i;
+
+    snprintf(name, sizeof name, "/" SANDBOX_NAME_FORMAT, id);
+    json_array_foreach(json_object_get(entry, "Names"), i, value) {
+        if (str_eq(json_string_value(value), name))
+            return true;
+    }
+    return false;
+}
+
+/* The name goes before the label, which another container may have as well (one that somebody ran
+ * from a commit of the sandbox). */
+static int index_known(struct docker *k, const json_t *list, const json_t *known, bool by_name,
+                       struct err *err) {
     json_t *entry;
     size_t i;
 
     json_array_foreach(list, i, entry) {
         const char *id = id_of(k, entry);
-        if (!id || !json_object_get(known, id) || is_indexed(k, id))
+        if (!id || !json_object_get(known, id) || is_indexed(k, id) ||
+            (by_name && !is_named(entry, id)))
             continue;
         int r = index_entry(k, entry, NULL, err);
         if (r < 0 && r != -ENOENT)
@@ -103,7 +122,9 @@ int docker_recover(struct driver *d, const char *const *known, const char *const
     if (r == 0)
         r = remove_undone(k, undone, err);
     if (r == 0)
-        r = index_known(k, list, ids, err);
+        r = index_known(k, list, ids, true, err);
+    if (r == 0)
+        r = index_known(k, list, ids, false, err);
     if (r < 0)
         return r;
     guard_collect_orphans(k);
@@ -152,6 +173,25 @@ int docker_decode_found(const struct docker *k, const json_t *inspect, struct fo
     return 0;
 }
 
+/* Says the image, and not who made the container, that it is a sandbox and where it is reached?
+ * Then its labels are the word of whoever made the image. */
+static int check_origin(struct docker *k, const json_t *inspect, struct err *err) {
+    static const char *const keys[] = {LABEL_ID, LABEL_AGENT_PORT, LABEL_HTTP_PORT,
+                                       LABEL_GUARD_TOKEN};
+    _cleanup_json_ json_t *image = NULL;
+    const char *ref = json_str(inspect, "Image");
+    int r = str_is_empty(ref) ? 0 : engine_image_inspect(k->engine, ref, &image, err);
+
+    if (r < 0) /* one that is gone can say nothing, and keeps nothing from us */
+        return r == -ENOENT ? 0 : r;
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+        const char *own = docker_label(inspect, keys[i]);
+        if (own && str_eq(own, docker_label(image, keys[i])))
+            return err_set(err, -EINVAL, "its label %s comes from its image", keys[i]);
+    }
+    return 0;
+}
+
 /* One entry of the list. */
 static int hand_out(struct docker *k, const json_t *entry, const char *id,
                     int (*cb)(struct found_sandbox *f, void *ud), void *ud, struct err *err) {
@@ -162,7 +202,7 @@ static int hand_out(struct docker *k, const json_t *entry, const char *id,
 
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    if (docker_decode_found(k, inspect, &f, &cause) < 0) {
+    if (check_origin(k, inspect, &cause) < 0 || docker_decode_found(k, inspect, &f, &cause) < 0) {
         log_warn("a container that looks like a sandbox cannot be taken over",
                  LOG_STR("sandbox", id), LOG_ERR(&cause));
         return 0;
