@@ -66,6 +66,10 @@ COVE_API void cove_client_interrupt_clear(struct cove_client *c);
 /* Is a server there? *ret_version (may be NULL): its version. -ECONNREFUSED, -ENOENT: nobody
  * listens. */
 COVE_API int cove_client_ping(struct cove_client *c, char **ret_version, struct cove_error *err);
+/* What the daemon's driver is, and what of a sandbox's options it honours: an object, as JSON text.
+ * -ENOENT: the server is another one of this API and does not tell. */
+COVE_API int cove_client_capabilities(struct cove_client *c, char **ret_json,
+                                      struct cove_error *err);
 
 /*
  * A daemon of one's own, for programs that want a sandbox where no daemon runs. It ends, with all

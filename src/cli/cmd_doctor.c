@@ -156,6 +156,19 @@ static void check_port(json_t *checks, bool daemon_runs) {
         "set server.port to another one");
 }
 
+/* ", driver docker"; empty when the server does not say. */
+static void driver_of(struct cove_client *c, char *ret, size_t size) {
+    struct cove_error err = {0};
+    char *text = NULL;
+    ret[0] = '\0';
+    if (cove_client_capabilities(c, &text, &err) < 0)
+        return;
+    _cleanup_json_ json_t *j = json_parse(text, strlen(text), NULL);
+    cove_free(text);
+    if (json_str(j, "driver"))
+        snprintf(ret, size, ", driver %s", json_str(j, "driver"));
+}
+
 static bool check_daemon(const struct args *a, json_t *checks) {
     struct cove_error err = {0};
     struct cove_client *c = NULL;
@@ -166,7 +179,9 @@ static bool check_daemon(const struct args *a, json_t *checks) {
         r = cove_client_ping(c, &version, &err);
     if (r == 0) {
         struct cove_sandbox_list *l = NULL;
-        snprintf(detail, sizeof(detail), "%s at %s", version, cove_client_address(c));
+        char driver[64];
+        driver_of(c, driver, sizeof(driver));
+        snprintf(detail, sizeof(detail), "%s at %s%s", version, cove_client_address(c), driver);
         add(checks, "daemon", "ok", detail, NULL, NULL);
         if (cove_sandbox_list(c, NULL, &l, &err) < 0)
             add(checks, "api access", "warning", err.message,
@@ -213,7 +228,9 @@ static void print_checks(const json_t *checks) {
     }
     size_t missing = count(checks, "missing"), warnings = count(checks, "warning");
     if (missing)
-        printf("\n%zu missing: native sandboxes do not work on this machine yet.\n", missing);
+        printf("\n%zu missing: a daemon with this configuration cannot make sandboxes on this "
+               "machine yet.\n",
+               missing);
     else if (warnings)
         printf("\nNothing essential is missing (%zu warning%s).\n", warnings,
                warnings == 1 ? "" : "s");

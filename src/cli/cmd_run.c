@@ -47,7 +47,9 @@ static int run_in(struct cove_client *c, const struct args *a, struct sandbox_ar
     _cleanup_(cove_sandbox_freep) struct cove_sandbox *s = NULL;
     sa->o.timeout_s = is_private ? 0 : RUN_EXPIRE_S;
     progress_begin("Starting the sandbox");
-    int r = cove_sandbox_create(c, &sa->o, &s, &err);
+    int r = sandbox_args_fit(a, c, sa, &err);
+    if (r == 0)
+        r = cove_sandbox_create(c, &sa->o, &s, &err);
     progress_end();
     if (r < 0)
         return fail(a, EXIT_COVE, &err);

@@ -22,7 +22,9 @@ int cmd_create(const struct args *a) {
     int status = EXIT_FAILED;
     if (c) {
         progress_begin("Creating the sandbox");
-        int r = cove_sandbox_create(c, &sa.o, &s, &err);
+        int r = sandbox_args_fit(a, c, &sa, &err);
+        if (r == 0)
+            r = cove_sandbox_create(c, &sa.o, &s, &err);
         progress_end();
         status = r < 0 ? fail(a, EXIT_FAILED, &err) : 0;
     }

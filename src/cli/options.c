@@ -21,7 +21,7 @@ const struct option_def option_defs[N_OPTIONS] = {
                   NULL, 'H', false},
     [OPT_IMAGE] = {"image", "IMAGE",
                    "root file system: host (this machine's programs, read-only), local/NAME "
-                   "(imported) [host]",
+                   "(imported) [host]; on a Docker Engine one of its images",
                    NULL, 0, false},
     [OPT_ENV] = {"env", "NAME[=VALUE]", "set a variable; without a value it is taken from here",
                  NULL, 'e', true},
@@ -38,9 +38,11 @@ const struct option_def option_defs[N_OPTIONS] = {
     [OPT_EXPIRE] = {"expire", "TIME",
                     "remove the sandbox by itself after this time, at least 60s [never]", NULL, 0,
                     false},
-    [OPT_NETWORK] = {"network", "none|nat",
-                     "none: only its own loopback; nat: outgoing connections [none]", networks, 0,
-                     false},
+    [OPT_NETWORK] =
+        {"network", "none|nat",
+         "none: only its own loopback; nat: outgoing connections [none]; on a Docker Engine "
+         "the daemon's docker.network_mode",
+         networks, 0, false},
     [OPT_MOUNT] = {"mount", "HOST:PATH[:ro]",
                    "show a directory or file of this machine inside; ro = read-only", NULL, 'v',
                    true},

@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "cli/output.h"
+
 void sandbox_args_done(struct sandbox_args *s) {
     for (size_t i = 0; i < s->o.n_mounts; i++)
         mount_arg_done(&s->mounts[i]);
@@ -92,10 +95,67 @@ int sandbox_args_parse(const struct args *a, bool local_paths, bool with_env,
     }
     if (with_env)
         s.o.env = (const char *const *)s.env.v;
-    if (!s.o.network)
-        s.o.network = "none";
     if (!s.o.cwd && s.o.n_mounts > 0)
         s.o.cwd = s.mounts[0].target;
     *ret = s;
+    return 0;
+}
+
+/* ---- what the daemon's driver does ---- */
+
+static int refuse(struct cove_error *err, const char *driver, const char *what, const char *why) {
+    *err = (struct cove_error){.code = -ENOTSUP};
+    snprintf(err->message, sizeof(err->message), "%s%s (the daemon's driver: %s)", what, why,
+             driver);
+    return -ENOTSUP;
+}
+
+static bool honours(const json_t *create, const char *field) {
+    return str_eq(json_str(create, field), "honoured");
+}
+
+static int check_honoured(const struct args *a, const json_t *create, const char *driver,
+                          struct cove_error *err) {
+    static const struct {
+        enum option_id option;
+        const char *field, *why;
+    } fields[] = {
+        {OPT_NETWORK, "extensions.cove.network",
+         " is not for this daemon: its configuration has one network for all sandboxes"},
+        {OPT_CWD, "extensions.cove.cwd", " is not for this daemon"},
+        {OPT_PIDS, "resourceLimits.pids",
+         " is not for this daemon: its configuration has one limit for all sandboxes"},
+        {OPT_DISK, "resourceLimits.disk", " is not for this daemon: nothing would enforce it"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "--%s", option_defs[fields[i].option].name);
+        if (arg_given(a, fields[i].option) && !honours(create, fields[i].field))
+            return refuse(err, driver, name, fields[i].why);
+    }
+    return 0;
+}
+
+int sandbox_args_fit(const struct args *a, struct cove_client *c, struct sandbox_args *s,
+                     struct cove_error *err) {
+    char *text = NULL;
+    int r = cove_client_capabilities(c, &text, err);
+    if (r == -ENOENT) /* another server of this API: what it does not know it ignores */
+        return 0;
+    if (r < 0)
+        return r;
+    _cleanup_json_ json_t *j = json_parse(text, strlen(text), NULL);
+    cove_free(text);
+    const json_t *create = json_object_get(j, "create");
+    const char *driver = json_str(j, "driver");
+    if (!driver)
+        driver = "unknown";
+    if (!s->o.image && str_eq(driver, "docker"))
+        return refuse(err, driver, "this daemon has no host image",
+                      ": name an image of its engine, as in --image debian:12");
+    if ((r = check_honoured(a, create, driver, err)) < 0)
+        return r;
+    if (!s->o.network && honours(create, "extensions.cove.network"))
+        s->o.network = "none";
     return 0;
 }

@@ -13,4 +13,8 @@ struct sandbox_args {
 /* with_env: --env belongs to the sandbox (create), not to one command (run). */
 int sandbox_args_parse(const struct args *a, bool local_paths, bool with_env,
                        struct sandbox_args *ret, struct err *err);
+/* Fits the options to what the daemon's driver does: its default where nothing was asked for, an
+ * error for what it would refuse or leave out. One request. */
+int sandbox_args_fit(const struct args *a, struct cove_client *c, struct sandbox_args *s,
+                     struct cove_error *err);
 void sandbox_args_done(struct sandbox_args *s);

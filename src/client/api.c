@@ -430,3 +430,15 @@ int cove_client_ping(struct cove_client *c, char **ret_version, struct cove_erro
         return cerr_oom(err);
     return 0;
 }
+
+int cove_client_capabilities(struct cove_client *c, char **ret_json, struct cove_error *err) {
+    _cleanup_json_ json_t *j = NULL;
+    int r = call_json(c, "/v1/capabilities", &j, "ask what the daemon offers", err);
+    if (r < 0)
+        return r;
+    char *text = json_dumps(j, JSON_COMPACT);
+    if (!text)
+        return cerr_oom(err);
+    *ret_json = text;
+    return 0;
+}

@@ -99,7 +99,8 @@ static void sync_end(struct op *o) {
                  LOG_ERR(&o->err));
     } else {
         sandbox_apply_state(sb, &y->info, service_now(o->svc));
-        log_info("sandbox changed", LOG_STR("sandbox", sb->spec.id), LOG_INT("state", sb->state));
+        log_info("sandbox changed", LOG_STR("sandbox", sb->spec.id),
+                 LOG_STR("state", sandbox_state_name(sb->state)));
     }
 }
 

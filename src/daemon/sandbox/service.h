@@ -124,6 +124,9 @@ static inline enum sandbox_state sandbox_state_of(const struct sandbox *sb) {
     return sb->removing ? SB_STOPPING : sb->state;
 }
 
+/* For logs and messages: "running", "paused" … */
+const char *sandbox_state_name(enum sandbox_state state);
+
 struct service;
 struct snapdb;
 

@@ -88,6 +88,15 @@ size_t service_list(struct service *s, const struct sandbox_filter *f, size_t sk
     return n;
 }
 
+const char *sandbox_state_name(enum sandbox_state state) {
+    static const char *const names[] = {
+        [SB_RUNNING] = "running",       [SB_PAUSED] = "paused",   [SB_STOPPING] = "stopping",
+        [SB_TERMINATED] = "terminated", [SB_FAILED] = "failed",   [SB_LOST] = "lost",
+        [SB_PENDING] = "pending",       [SB_UNKNOWN] = "unknown",
+    };
+    return (size_t)state < ARRAY_SIZE(names) ? names[state] : "unknown";
+}
+
 enum fault service_address(struct service *s, const char *id, int64_t port, struct target *ret,
                            struct err *err) {
     if (port < 1 || port > 65535) {
@@ -102,7 +111,11 @@ enum fault service_address(struct service *s, const char *id, int64_t port, stru
     struct driver *d = s->o.driver;
     int r = d->ops->address(d, id, (uint16_t)port, ret);
     if (r < 0) {
-        err_sys(err, r, "no address for port %lld of sandbox %s", (long long)port, id);
+        if (sb->state == SB_RUNNING || sb->state == SB_PAUSED)
+            err_sys(err, r, "no address for port %lld of sandbox %s", (long long)port, id);
+        else
+            err_set(err, r, "Sandbox %s is %s: nothing of it can be reached.", id,
+                    sandbox_state_name(sb->state));
         return FAULT_ADDRESS;
     }
     return FAULT_NONE;

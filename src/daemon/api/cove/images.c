@@ -46,7 +46,10 @@ static void answer_error(struct xch *x, int code, const struct err *err) {
 
 static bool is_there(struct xch *x) {
     if (!x->api->o.images)
-        xch_error(x, 501, "IMAGE::UNSUPPORTED", "This runtime has no image store.");
+        xch_error(
+            x, 501, "IMAGE::UNSUPPORTED",
+            "The images of this runtime are its engine's: docker images, docker load or docker "
+            "import, docker rmi.");
     return x->api->o.images != NULL;
 }
 

@@ -1,7 +1,8 @@
 /*
  * What a sandbox's container is made of: environment and body of the create request (lifecycle.md
  * 4.4, 4.5, 4.9). Pure, but for the file of a seccomp profile. A member that has no value is left
- * out: privileges, user, working directory and restart policy are never set.
+ * out: privileges, user and restart policy are never set, the working directory by an extension
+ * alone.
  */
 #include "daemon/driver/docker/docker_priv.h"
 
@@ -309,6 +310,12 @@ static json_t *host_config(const struct docker *k, const struct sandbox_spec *s,
     return bad ? NULL : TAKE_PTR(host);
 }
 
+/* A sandbox without a main process waits for its commands. */
+static json_t *command(const struct sandbox_spec *s) {
+    return s->entrypoint.n ? strings(&s->entrypoint)
+                           : json_pack("[s,s,s]", "tail", "-f", "/dev/null");
+}
+
 json_t *docker_container_body(const struct docker *k, const struct sandbox_spec *s, json_t *labels,
                               const struct container_extras *x) {
     _cleanup_json_ json_t *o = json_object(), *host = host_config(k, s, x);
@@ -318,7 +325,9 @@ json_t *docker_container_body(const struct docker *k, const struct sandbox_spec 
     bad |= json_object_set_new(o, "Image", json_string(s->image));
     if (!is_windows(s)) /* a guest's image brings its own */
         bad |= json_object_set_new(o, "Entrypoint", json_pack("[s]", RUNTIME_DIR "/bootstrap.sh"));
-    bad |= json_object_set_new(o, "Cmd", strings(&s->entrypoint));
+    bad |= json_object_set_new(o, "Cmd", command(s));
+    if (s->cwd)
+        bad |= json_object_set_new(o, "WorkingDir", json_string(s->cwd));
     bad |= json_object_set_new(o, "Env", strings(&env));
     bad |= json_object_set(o, "Labels", labels);
     if (x->n_ports && !x->guard_container)

@@ -221,6 +221,8 @@ int docker_driver_new(const struct docker_config *c, struct driver **ret, struct
                                             .snapshots = true,
                                             .image_auth = true,
                                             .isolation = c->allow_isolation,
+                                            .cwd_choice = true,
+                                            .no_entrypoint = true,
                                             .ignores_limits = true};
     int r = set_up(k, c, err);
     if (r < 0) {
