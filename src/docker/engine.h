@@ -126,8 +126,6 @@ int engine_exec_inspect(struct engine *e, const char *exec_id, bool *ret_running
                         struct err *err);
 int engine_exec_resize(struct engine *e, const char *exec_id, unsigned rows, unsigned cols,
                        struct err *err);
-int engine_stream_fd(const struct engine_stream *s); /* for poll; TLS may hold bytes back: read
-                                                        until -EAGAIN */
 /* One piece of stdout (1) or stderr (2); 0 bytes = end. timeout_ms -1 = wait for ever, 0 = -EAGAIN
  * at once. With a terminal everything is 1. */
 ssize_t engine_stream_read(struct engine_stream *s, int *ret_which, void *buf, size_t size,

@@ -94,10 +94,6 @@ int engine_exec_resize(struct engine *e, const char *exec_id, unsigned rows, uns
 
 /* ---- the stream ---- */
 
-int engine_stream_fd(const struct engine_stream *s) {
-    return s->x.conn->fd;
-}
-
 struct engine_stream *engine_stream_free(struct engine_stream *s) {
     if (!s)
         return NULL;

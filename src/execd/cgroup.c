@@ -84,12 +84,6 @@ int cgroup_kill(struct cgroup *c) {
     return path_write_value_at(c->fd, "cgroup.kill", "1");
 }
 
-bool cgroup_is_populated(const struct cgroup *c) {
-    _cleanup_free_ char *text = NULL;
-    return path_read_file_at(c->fd, "cgroup.events", 4096, &text, NULL) == 0 &&
-           strstr(text, "populated 1");
-}
-
 static void on_handle_closed(uv_handle_t *h) {
     struct cgroup *c = container_of((uv_poll_t *)h, struct cgroup, poll);
     fd_close(c->events_fd);

@@ -19,6 +19,5 @@ void cgroups_free(struct cgroups *cs);
 int cgroup_make(struct cgroups *cs, struct cgroup **ret, struct err *err);
 int cgroup_fd(const struct cgroup *c);
 int cgroup_kill(struct cgroup *c); /* SIGKILL to every process in it */
-bool cgroup_is_populated(const struct cgroup *c);
 /* The leader is gone: removes it now or as soon as it is empty. */
 void cgroup_release(struct cgroup *c);

@@ -561,21 +561,6 @@ void sock_peer(const struct sock *s, char *ret_addr, size_t size, int *ret_port)
         *ret_port = port;
 }
 
-bool sock_peer_is_loopback(const struct sock *s) {
-    struct sockaddr_storage ss;
-    const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)&ss;
-    struct in_addr v4;
-
-    if (peer_address(s, &ss) < 0)
-        return false;
-    if (ss.ss_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)&ss)->sin_addr.s_addr) >> 24 == 127;
-    if (ss.ss_family == AF_INET6)
-        return mapped_ipv4(a6, &v4) ? ntohl(v4.s_addr) >> 24 == 127
-                                    : IN6_IS_ADDR_LOOPBACK(&a6->sin6_addr);
-    return ss.ss_family == AF_UNIX;
-}
-
 long sock_peer_uid(const struct sock *s) {
     struct ucred uc;
     socklen_t len = sizeof uc;

@@ -53,7 +53,6 @@ int sock_fd(const struct sock *s);
 uv_loop_t *sock_loop(const struct sock *s);
 /* "127.0.0.1" or "::1" or "unix"; port 0 for Unix sockets. */
 void sock_peer(const struct sock *s, char *ret_addr, size_t size, int *ret_port);
-bool sock_peer_is_loopback(const struct sock *s);
 /* uid of the peer of a Unix socket, or -1 */
 long sock_peer_uid(const struct sock *s);
 

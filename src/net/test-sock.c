@@ -327,7 +327,6 @@ TEST(facts_of_a_unix_peer) {
     sock_peer(e.s, addr, sizeof addr, &port);
     ASSERT_STR(addr, "unix");
     ASSERT_INT(port, 0);
-    ASSERT(sock_peer_is_loopback(e.s));
     ASSERT_INT(sock_peer_uid(e.s), getuid());
     finish(&e);
 }
@@ -397,7 +396,6 @@ TEST(dial_tcp) {
     sock_peer(d.s, addr, sizeof addr, &got_port);
     ASSERT_STR(addr, "127.0.0.1");
     ASSERT_INT(got_port, port);
-    ASSERT(sock_peer_is_loopback(d.s));
     ASSERT_INT(sock_peer_uid(d.s), -1);
     end_dial(&d);
     run_dial(&d, &(struct sock_addr){.host = "localhost", .port = port},

@@ -102,6 +102,7 @@ def test_logs_tail(drv):
     ({"mounts": [{"source": "/tmp", "target": "/a/../b"}]}, -22, "/a/../b"),
     ({"mounts": [{"source": "/tmp", "target": "/"}]}, -22, "mount target"),
     ({"mounts": [{"source": "tmp", "target": "/m"}]}, -22, "absolute"),
+    ({"mounts": [{"volume": "data", "target": "/m"}]}, -22, "names no source"),
     ({"entrypoint": ["/no/such/program"]}, -5, "/no/such/program"),
 ])
 def test_what_cannot_be_honoured_is_refused_and_leaves_nothing(drv, fields, code, words):

@@ -369,18 +369,6 @@ json_t *schema_parse_body(const char *data, size_t len, json_t *detail) {
     return in;
 }
 
-json_t *schema_check_body(const struct schema *s, const char *data, size_t len, json_t *detail) {
-    _cleanup_json_ json_t *loc = json_pack("[s]", "body");
-    _cleanup_json_ json_t *in = schema_parse_body(data, len, detail);
-    json_t *out = in ? schema_check(s, in, loc, detail) : NULL;
-
-    if (json_array_size(detail) > 0) {
-        json_decref(out);
-        return NULL;
-    }
-    return out;
-}
-
 /* ---- limits ---- */
 
 struct limits {

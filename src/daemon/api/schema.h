@@ -52,9 +52,7 @@ void violation_rule_at(json_t *detail, json_t *loc, const json_t *input, const c
  * the result must not be used. NULL when the input is no object.
  */
 json_t *schema_check(const struct schema *s, const json_t *in, const json_t *loc, json_t *detail);
-/* Parses and checks a body: ["body"] is the location. NULL with at least one violation. */
-json_t *schema_check_body(const struct schema *s, const char *data, size_t len, json_t *detail);
-/* The parse alone, for bodies that are no objects. */
+/* Parses a body: ["body"] is the location. NULL with at least one violation. */
 json_t *schema_parse_body(const char *data, size_t len, json_t *detail);
 
 /* Bounds of every body, whatever its schema: -E2BIG names the path of what is too much. */

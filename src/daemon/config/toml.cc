@@ -91,25 +91,6 @@ int visit_table(const toml::table &t, const std::string &prefix, visit_cb cb, vo
 
 } // namespace
 
-extern "C" const char *toml_type_name(enum toml_type t) {
-    switch (t) {
-    case TOML_STRING:
-        return "a text";
-    case TOML_INT:
-        return "an integer";
-    case TOML_FLOAT:
-        return "a number";
-    case TOML_BOOL:
-        return "true or false";
-    case TOML_STRINGS:
-        return "a list of texts";
-    case TOML_TABLE:
-        return "a table";
-    default:
-        return "something else";
-    }
-}
-
 extern "C" int toml_visit(const char *text, size_t len,
                           int (*cb)(const struct toml_value *v, void *ud), void *ud,
                           struct err *err) {

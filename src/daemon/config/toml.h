@@ -30,8 +30,6 @@ struct toml_value {
     unsigned line, column;      /* 1-based */
 };
 
-const char *toml_type_name(enum toml_type t); /* "a text", "an integer" … */
-
 /*
  * cb is called for each table (before its members) and each value; a negative return stops and is
  * returned. Syntax errors: -EINVAL, err has "line N, column N: what".

@@ -161,15 +161,3 @@ int agent_claim(const struct agent_call *c, const json_t *body, struct err *err)
     const char *why = json_str(answer, "message");
     return err_set(err, r == 400 ? -EINVAL : -EIO, "%s", why ? why : "the agent refused the claim");
 }
-
-int agent_ping(const struct agent_call *c, struct err *err) {
-    _cleanup_buf_ struct buf req = BUF_INIT(1024), in = BUF_INIT(ANSWER_MAX);
-    size_t at = 0;
-    int r;
-
-    buf_str(&req, "GET /ping HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n");
-    r = buf_ok(&req) ? exchange(c, &req, &in, &at) : -ENOMEM;
-    if (r < 0)
-        return failed(c, r, err);
-    return r == 200 ? 0 : err_set(err, -EIO, "the agent answers /ping with %d", r);
-}

@@ -18,5 +18,3 @@ int agent_claim(const struct agent_call *c, const json_t *body, struct err *err)
 /* Status of an answer, 0 = not complete yet, or -errno. data is NUL-terminated at len; at_end:
  * nothing more comes. Public for the fuzzer. */
 int agent_answer_parse(const char *data, size_t len, bool at_end, size_t *ret_body);
-/* GET /ping: 0 when it answers 200. */
-int agent_ping(const struct agent_call *c, struct err *err);

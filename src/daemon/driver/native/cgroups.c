@@ -254,10 +254,6 @@ const char *cgroups_mount_path(const struct cgroups *c) {
     return c->mount_path;
 }
 
-const char *cgroups_root_name(const struct cgroups *c) {
-    return c->root_name;
-}
-
 const struct cgroup_v1 *cgroups_v1(const struct cgroups *c, enum cgroup_controller which) {
     for (size_t i = 0; i < c->n_v1; i++)
         if (c->v1[i].controllers & (1u << which))

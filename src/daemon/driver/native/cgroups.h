@@ -43,7 +43,6 @@ DEFINE_CLEANUP(struct cgroups, cgroups_free)
 const char *cgroups_layout(const struct cgroups *c); /* "v2", "hybrid", "v1" */
 const char *cgroups_mount_path(
     const struct cgroups *c); /* where cgroup2 is mounted on the host, "" = nowhere */
-const char *cgroups_root_name(const struct cgroups *c); /* "/cove-1234abcd" */
 bool cgroups_has(const struct cgroups *c, enum cgroup_controller which);
 
 /* Makes the cgroups of a sandbox. owner: the first id of its range, 0 = root. -EOPNOTSUPP names a
@@ -76,7 +75,6 @@ int cgroups_remove(struct cgroups *c, const char *key);
 int cgroups_freeze(struct cgroups *c, const char *key, bool frozen, int timeout_ms,
                    struct err *err);
 bool cgroups_is_frozen(struct cgroups *c, const char *key);
-bool cgroups_is_populated(struct cgroups *c, const char *key);
 int cgroups_usage(struct cgroups *c, const char *key, struct cgroup_usage *ret);
 /* Names below <root>, in any hierarchy, for recovery; NULL-terminated strings in ret. */
 int cgroups_list(struct cgroups *c, struct strv *ret);

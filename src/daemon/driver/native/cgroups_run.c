@@ -185,12 +185,6 @@ bool cgroups_is_frozen(struct cgroups *c, const char *key) {
            field(text, "frozen") == 1;
 }
 
-bool cgroups_is_populated(struct cgroups *c, const char *key) {
-    char text[256];
-    return cgroup_read(c->v2, key, "cgroup.events", text, sizeof text) == 0 &&
-           field(text, "populated") == 1;
-}
-
 /* Does a line of /proc/<pid>/cgroup end in this cgroup or one below it? */
 static bool line_is_inside(const char *line, const char *want) {
     const char *path = strchr(line, '/'), *at = path ? strstr(path, want) : NULL;

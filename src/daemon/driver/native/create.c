@@ -65,6 +65,8 @@ static int open_mount(struct create *c, const struct mount_spec *m, struct err *
         return r;
     if (c->n_mounts >= BINDS_MAX)
         return err_set(err, -EINVAL, "a sandbox has at most %d mounts", BINDS_MAX);
+    if (!m->source)
+        return err_set(err, -EINVAL, "the mount at %s names no source", m->target);
     if (m->source[0] != '/')
         return err_set(err, -EINVAL, "mount source %s must be an absolute path", m->source);
     top = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -43,10 +43,6 @@ struct nat {
     bool in_iptables;
 };
 
-int native_nat_slot(const struct nat *t) {
-    return t ? (int)t->slot : -1;
-}
-
 static const char *ip_text(uint32_t ip, char ret[INET_ADDRSTRLEN]) {
     struct in_addr a = {.s_addr = htonl(ip)};
     return inet_ntop(AF_INET, &a, ret, INET_ADDRSTRLEN);

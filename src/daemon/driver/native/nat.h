@@ -14,5 +14,3 @@ void native_nat_recover(struct native *n);
 void native_nat_collect(const char *instance);
 /* With in_use, the hub stays for sandboxes that live on. */
 struct nat *native_nat_free(struct nat *t, bool in_use); /* returns NULL */
-/* Slot held by the hub, or -1. */
-int native_nat_slot(const struct nat *t);

@@ -105,16 +105,4 @@ TEST(answers) {
     }
 }
 
-TEST(ping) {
-    struct server s;
-    struct err err = {0};
-
-    start(&s, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-    ASSERT_OK(agent_ping(&s.call, &err));
-    stop(&s);
-    start(&s, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
-    ASSERT_INT(agent_ping(&s.call, &err), -EIO);
-    stop(&s);
-}
-
 TEST_MAIN()
