@@ -27,8 +27,37 @@ static bool too_deep(const json_t *j, int depth) {
     return false;
 }
 
+/* The same before the text is parsed: the parser goes down with it, on stacks that are small. Only
+ * the first value counts, whatever follows is refused or not looked at. */
+static bool is_text_too_deep(const char *data, size_t len) {
+    bool in_string = false;
+    int depth = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        char c = data[i];
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        else if (!in_string && (c == '[' || c == '{') && ++depth > MAX_DEPTH)
+            return true;
+        else if (!in_string && (c == ']' || c == '}') && --depth <= 0)
+            return false;
+    }
+    return false;
+}
+
+static int refuse_depth(struct err *err) {
+    return err_set(err, -EINVAL, "nested deeper than %d levels", MAX_DEPTH);
+}
+
 static json_t *parse(const char *data, size_t len, size_t flags, struct err *err) {
     json_error_t e;
+
+    if (is_text_too_deep(data, len)) {
+        refuse_depth(err);
+        return NULL;
+    }
     json_t *j = json_loadb(data, len, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
 
     if (!j) {
@@ -37,7 +66,7 @@ static json_t *parse(const char *data, size_t len, size_t flags, struct err *err
     }
     if (too_deep(j, 1)) {
         json_decref(j);
-        err_set(err, -EINVAL, "nested deeper than %d levels", MAX_DEPTH);
+        refuse_depth(err);
         return NULL;
     }
     return j;

@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/test.h"
@@ -30,4 +31,41 @@ TEST(first_value_only) {
     ASSERT_OK(buf_json(&b, j));
     ASSERT_STR(b.data, "{\"a\":1}");
 }
+
+static void *parse_deep(void *arg) {
+    struct err err = {0};
+    const char *text = arg;
+    json_t *j = json_parse(text, strlen(text), &err);
+
+    return j || !strstr(err.msg, "deeper") ? (void *)1 : NULL;
+}
+
+/* Workers have little stack; what comes from a runtime is parsed there. */
+TEST(deep_nesting_needs_no_stack) {
+    static char text[400001];
+    pthread_attr_t attr;
+    pthread_t t;
+    void *bad;
+
+    for (size_t i = 0; i + 5 < sizeof text; i += 5)
+        memcpy(text + i, "{\"a\":", 5);
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 128 << 10);
+    for (size_t n = sizeof text - 1; n > 1000; n /= 40) {
+        text[n] = 0;
+        ASSERT(pthread_create(&t, &attr, parse_deep, text) == 0);
+        ASSERT(pthread_join(t, &bad) == 0);
+        ASSERT(bad == NULL);
+    }
+    pthread_attr_destroy(&attr);
+    /* brackets in texts are none */
+    memset(text, '[', 1000);
+    text[0] = text[999] = '"';
+    text[500] = '\\';
+    text[501] = '"';
+    text[1000] = 0;
+    _cleanup_json_ json_t *j = json_parse(text, 1000, NULL);
+    ASSERT(json_is_string(j));
+}
+
 TEST_MAIN()
