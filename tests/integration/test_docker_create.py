@@ -4,6 +4,8 @@ Everything goes through the HTTP API of a real daemon on a real engine; the cont
 dockerd cannot be made to behave as needed (foreign platforms, failing copies) a scripted engine stands in front of it.
 COVE_TEST_SERVER=peer runs the file against the official server.
 """
+import contextlib
+import http.client
 import json
 import re
 import threading
@@ -648,3 +650,27 @@ def test_a_client_that_goes_away_leaves_nothing_half_made(scripted, engine):
     for i in listed:
         scripted.delete(i)
     census.check()
+
+
+@ours
+def test_an_end_in_the_middle_of_a_pull_does_not_wait_for_it(docker):
+    gate = threading.Event()
+    with ScriptedEngine(docker) as e:
+        s = dockerkit.serve(e, {"server": {"timeout_graceful_shutdown": 1}}).start()
+        try:
+            e.on("POST", "/images/create", gate=gate)
+
+            def create():
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    s.request("POST", "/v1/sandboxes", {"image": {"uri": "cove-test/none-such"}, "entrypoint": ["true"], "resourceLimits": {}, "timeout": 60})
+            t = threading.Thread(target=create)
+            t.start()
+            deadline = time.monotonic() + 20
+            while not e.seen("POST", "/images/create") and time.monotonic() < deadline:
+                time.sleep(0.05)
+            begun = time.monotonic()
+            assert s.stop(timeout=30) == 0 and time.monotonic() - begun < 20
+            t.join(10)
+        finally:
+            gate.set()
+            s.close()

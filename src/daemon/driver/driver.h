@@ -209,6 +209,10 @@ struct driver_ops {
      * beside the sandbox's snapshot_create. NULL: no. */
     void (*note_expiry)(struct driver *d, const char *id, int64_t expires_us);
 
+    /* The daemon ends: whatever waits for something without a bound (a pull) fails now and from now
+     * on. Any thread. NULL: nothing does. */
+    void (*stop)(struct driver *d);
+
     /* ---- reaching ports: fast, do not block, loop thread ---- */
     int (*address)(struct driver *d, const char *id, uint16_t port, struct target *ret);
     /* NULL: nothing is published */

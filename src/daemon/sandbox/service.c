@@ -137,6 +137,8 @@ void service_close(struct service *s) {
     s->refusing = true;
     access_stop(s);
     snapshots_stop(s);
+    if (s->o.driver->ops->stop)
+        s->o.driver->ops->stop(s->o.driver);
     work_pool_drain(s->pool);
     s->o.driver->ops->free(s->o.driver);
     dispose(s);

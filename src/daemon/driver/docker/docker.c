@@ -202,6 +202,7 @@ const struct driver_ops docker_ops = {
     .snapshot_remove = docker_snapshot_remove,
     .recover = docker_recover,
     .found = docker_found_each,
+    .stop = docker_stop,
     .free = docker_free,
 };
 

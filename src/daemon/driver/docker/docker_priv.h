@@ -159,6 +159,7 @@ bool ports_is_conflict(const char *text);
 /* ---- image.c ---- */
 int pulls_new(struct docker *k, struct pulls **ret);
 struct pulls *pulls_free(struct pulls *im);
+void docker_stop(struct driver *d); /* pulls end with an error, now and from now on */
 /* lifecycle.md §4.2; user, password may be NULL; never_pull: a snapshot's image. */
 struct image_wish {
     const char *ref, *os, *arch, *user, *password;

@@ -30,7 +30,8 @@ struct pulls {
     pthread_mutex_t lock;
     pthread_cond_t landed;
     struct list flights;
-    char platform[64]; /* of the engine; "" = not known yet */
+    struct engine_cancel *cancel; /* the daemon ends */
+    char platform[64];            /* of the engine; "" = not known yet */
 };
 
 int pulls_new(struct docker *k, struct pulls **ret) {
@@ -38,6 +39,11 @@ int pulls_new(struct docker *k, struct pulls **ret) {
 
     if (!p)
         return -ENOMEM;
+    int r = engine_cancel_new(&p->cancel);
+    if (r < 0) {
+        free(p);
+        return r;
+    }
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->landed, NULL);
     list_init(&p->flights);
@@ -49,9 +55,15 @@ struct pulls *pulls_free(struct pulls *p) {
     if (p) {
         pthread_cond_destroy(&p->landed);
         pthread_mutex_destroy(&p->lock);
+        engine_cancel_free(p->cancel);
     }
     free(p);
     return NULL;
+}
+
+/* A registry may send a little for ever: nothing else would end that. */
+void docker_stop(struct driver *d) {
+    engine_cancel_fire(docker_of(d)->pulls->cancel);
 }
 
 /* ---- platforms ---- */
@@ -157,8 +169,11 @@ static int look(struct docker *k, const struct image_wish *w, const char *expect
 
 static int pull(struct docker *k, const struct image_wish *w, const char *platform,
                 struct err *err) {
-    const struct engine_pull p = {
-        .ref = w->ref, .platform = platform, .username = w->user, .password = w->password};
+    const struct engine_pull p = {.ref = w->ref,
+                                  .platform = platform,
+                                  .username = w->user,
+                                  .password = w->password,
+                                  .cancel = k->pulls->cancel};
 
     log_info("pulling an image", LOG_STR("image", w->ref),
              LOG_STR("platform", platform ? platform : "the engine's"));
