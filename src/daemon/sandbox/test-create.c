@@ -422,6 +422,8 @@ TEST(refused_volumes_leave_nothing) {
         {{.claim = "remote", .sub_path = "a"}, FAULT_VOLUME_SUBPATH_DRIVER},
         {{.claim = "nowhere", .sub_path = "a"}, FAULT_VOLUME_SUBPATH_DRIVER},
         {{.claim = "A"}, FAULT_VOLUME_NAMED},
+        {{.claim = "opensandbox-runtime-0a1b"}, FAULT_VOLUME_NAMED},
+        {{.claim = "opensandbox-win-oem-0a1b"}, FAULT_VOLUME_NAMED},
         {{.claim = "remote", .sub_path = "../a"}, FAULT_VOLUME_SUB_PATH},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -11,11 +11,19 @@
 
 #define CLAIM_MAX 253
 
+/* Volumes that the server makes for what belongs to one sandbox: its guard's keys lie there. */
+static bool is_of_a_sandbox(const char *claim) {
+    return str_starts(claim, "opensandbox-runtime-") || str_starts(claim, "opensandbox-win-oem-");
+}
+
 enum fault volume_named_check(const struct driver_rules *rules, const struct volume_request *v,
                               struct err *err) {
     if (!volume_is_name(v->claim ? v->claim : "", CLAIM_MAX))
         return volume_fail(err, FAULT_VOLUME_NAMED, v,
                            "pvc.claimName must be at most 253 lower-case letters, digits and '-'.");
+    if (is_of_a_sandbox(v->claim))
+        return volume_fail(err, FAULT_VOLUME_NAMED, v,
+                           "pvc.claimName is one of a sandbox's own volumes.");
     if (!rules->named_volumes) {
         err_set(err, -EOPNOTSUPP, "Volume '%.63s': pvc is not supported by the %s provider.",
                 v->name, provider_title(rules));
