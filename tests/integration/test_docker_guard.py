@@ -383,6 +383,28 @@ def test_pause_that_fails_at_the_sidecar_is_rolled_back(scripted, engine):
     scripted.delete(i)
 
 
+@ours
+@pytest.mark.parametrize("end", ["kill", "pause"])
+def test_without_its_guard_a_sandbox_reaches_nothing(server, made, end):
+    """The network is the guard's: it ends with it. A frozen one answers no names, and its rules stay."""
+    i = made()
+    routes = lambda: server.engine.exec("sandbox-" + i, "cat", "/proc/net/route")[1]  # noqa: E731
+    before = routes()
+    assert "eth0" in before
+    server.engine.call("POST", f"/containers/sandbox-egress-{i}/{end}")
+    if end == "pause":
+        assert routes() == before
+        server.engine.call("POST", f"/containers/sandbox-egress-{i}/unpause")
+        return
+    deadline = time.monotonic() + 10
+    while "eth0" in routes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert "eth0" not in routes()
+    server.engine.call("POST", f"/containers/sandbox-{i}/kill")
+    with pytest.raises(dockerkit.EngineError):
+        server.engine.call("POST", f"/containers/sandbox-{i}/start")
+
+
 def test_a_lost_sidecar_is_told(server, made):
     i = made()
     server.engine.remove("sandbox-egress-" + i)

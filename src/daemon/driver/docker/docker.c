@@ -130,6 +130,20 @@ static int check_engine(struct docker *k, struct err *err) {
     return r < 0 ? r : docker_check_runtime(info, k->config.runtime, err);
 }
 
+/* What an operator may not have meant: the default is an opensandbox-server's. */
+static void warn_of_risks(const struct docker_config *c) {
+    bool is_host = str_eq(c->network_mode, "host");
+
+    if (is_host)
+        log_warn("docker.network_mode is host: sandboxes, and whoever reaches the proxy (which "
+                 "needs no key), get to every port of this machine's loopback");
+    if (!c->access_token_checked &&
+        (is_host || !(str_eq(c->network_mode, "none") || str_eq(c->publish_host, "127.0.0.1"))))
+        log_warn("docker.access_token is off: whoever reaches the port of a sandbox's agent "
+                 "commands it",
+                 LOG_STR("publish_host", is_host ? "0.0.0.0" : c->publish_host ?: "0.0.0.0"));
+}
+
 static int set_up(struct docker *k, const struct docker_config *c, struct err *err) {
     int r = copy_config(k, c, err);
 
@@ -144,6 +158,7 @@ static int set_up(struct docker *k, const struct docker_config *c, struct err *e
         return r;
     if (ports_new(k, &k->ports) < 0 || pulls_new(k, &k->pulls) < 0)
         return err_set(err, -ENOMEM, "out of memory");
+    warn_of_risks(&k->config);
     r = docker_agent_new(k, &k->agent, err);
     return r < 0 ? r : docker_watch_new(k, &k->watch, err);
 }
