@@ -16,7 +16,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BUILD = pathlib.Path(os.environ.get("COVE_BUILD", ROOT / "build"))
+BUILD = ROOT / os.environ.get("COVE_BUILD", "build")  # relative to the repository, wherever pytest runs
 BIN = BUILD / "root/usr/local/bin"
 LIBEXEC = BUILD / "root/usr/local/lib/cove"
 # state must lie on a real file system: overlay upper layers do not work on overlayfs
