@@ -74,8 +74,9 @@ int command_check_config(const struct options *o) {
     if (!config_has_key(&c) && !c.insecure_ok)
         printf("warning: no API key: %s\n",
                config_is_docker(&c)
-                   ? "the daemon will not start without OPENSANDBOX_INSECURE_SERVER=YES"
-                   : "the TCP side stays closed");
+                   ? "the daemon will not start without OPENSANDBOX_INSECURE_SERVER=YES "
+                     "(set server.api_key)"
+                   : "the TCP side stays closed (set server.api_key)");
     printf("%s: good\n", c.path ? c.path : "no configuration file");
     config_done(&c);
     return fflush(stdout) != 0;

@@ -239,7 +239,10 @@ static int lock_state(struct daemon *d, struct err *err) {
     if (d->state_lock < 0)
         return err_sys(err, -errno, "directory %s", d->c->state_dir);
     if (flock(d->state_lock, LOCK_EX | LOCK_NB) < 0)
-        return err_set(err, -EBUSY, "another daemon uses the state directory %s", d->c->state_dir);
+        return err_set(err, -EBUSY,
+                       "another daemon uses the state directory %s; a second one needs its own "
+                       "server.state_dir and server.run_dir",
+                       d->c->state_dir);
     return 0;
 }
 
@@ -310,7 +313,9 @@ static int listen_unix(struct daemon *d, struct err *err) {
         return err_set(err, -ENOMEM, "out of memory");
     mode_t mode = d->o->is_private ? 0600 : (mode_t)d->c->socket_mode;
     int r = h1_server_listen_unix(d->server, d->socket_path, mode, err);
-    if (r < 0 || str_is_empty(d->c->socket_group))
+    if (r < 0)
+        return err_wrap(err, "server.socket");
+    if (str_is_empty(d->c->socket_group))
         return r;
     struct group *g = getgrnam(d->c->socket_group);
     if (!g)
@@ -362,7 +367,8 @@ static int open_server(struct daemon *d, struct err *err) {
     }
     if (!config_has_key(c))
         log_warn("running WITHOUT an API key: everyone who reaches the TCP port may do everything");
-    return h1_server_listen_tcp(d->server, c->host, (uint16_t)c->port, (int)c->backlog, NULL, err);
+    r = h1_server_listen_tcp(d->server, c->host, (uint16_t)c->port, (int)c->backlog, NULL, err);
+    return r < 0 ? err_wrap(err, "server.host, server.port") : 0;
 }
 
 static void announce(struct daemon *d) {

@@ -29,7 +29,7 @@ def test_the_examples_are_good(peer, tmp_path, name):
     r = subprocess.run([COVED, "--check-config", "--config", str(f)], capture_output=True, text=True, env=env)
     assert r.returncode == 0, r
     warnings = [w for w in r.stdout.splitlines() if w.startswith("warning")]
-    assert warnings == ["warning: no API key: the daemon will not start without OPENSANDBOX_INSECURE_SERVER=YES"], r
+    assert warnings == ["warning: no API key: the daemon will not start without OPENSANDBOX_INSECURE_SERVER=YES (set server.api_key)"], r
 
 
 @pytest.mark.parametrize("name", ["k8s", "k8s-zh"])

@@ -60,7 +60,7 @@ def test_the_environment_chooses_the_file_and_replaces_keys(tmp_path):
     f = tmp_path / "c.toml"
     f.write_text('[store]\ntype = "postgresql"\n')
     r = coved("--check-config", SANDBOX_CONFIG_PATH=str(f))
-    assert r.returncode == 1 and "store.postgresql.dsn: expected set" in r.stderr
+    assert r.returncode == 1 and "store.postgresql.dsn: expected to be set" in r.stderr
     r = coved("--check-config", SANDBOX_CONFIG_PATH=str(f), OPENSANDBOX_STORE_POSTGRESQL_DSN="postgresql://u:hidden@h/d")
     assert r.returncode == 0 and "hidden" not in r.stdout + r.stderr
     r = coved("--check-config", SANDBOX_CONFIG_PATH=str(f), OPENSANDBOX_STORE_POSTGRESQL_DSN="x",

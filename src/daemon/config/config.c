@@ -246,6 +246,8 @@ static int on_value(const struct toml_value *v, void *ud) {
         return on_map_entry(r, map, v);
     if (!k && ((v->type == TOML_TABLE && is_section(v->key)) || is_retired(v->key)))
         return 0;
+    if (!k && is_section(v->key))
+        return complain(r, v, "a table");
     if (!k)
         return config_warn(r, v->key, "is no known key, ignored");
     if (!is_valid(k, v)) {
@@ -404,8 +406,12 @@ int config_load(const char *path, struct config *ret, struct strv *warnings, str
 
     if ((r = choose_file(path, &file, err)) < 0)
         return r;
-    if (file && (r = path_read_file_at(AT_FDCWD, file, MAX_FILE, &text, &len)) < 0)
+    if (file && (r = path_read_file_at(AT_FDCWD, file, MAX_FILE, &text, &len)) < 0) {
+        if (r == -ENOENT)
+            return err_set(err, r, "no configuration %s; coved init-config %s writes one", file,
+                           file);
         return err_sys(err, r, "configuration %s", file);
+    }
     r = parse(text ? text : "", len, file ? file : "configuration", true, ret, warnings, err);
     forget(text);
     if (r == 0)

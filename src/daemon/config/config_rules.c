@@ -48,6 +48,20 @@ static int check_ingress(const struct reading *r) {
     return 0;
 }
 
+/* Files of other servers always say which; one that lost its [runtime] must not go unnoticed. */
+static int check_other_runtime(const struct reading *r) {
+    static const char *const sections[] = {"docker", "egress"};
+    const struct config *c = r->c;
+
+    for (size_t i = 0; !config_is_docker(c) && i < ARRAY_SIZE(sections); i++)
+        if (has(r, sections[i]) &&
+            config_warn(r, sections[i],
+                        "has no use with runtime.type \"native\": for a Docker Engine write "
+                        "type = \"docker\" in [runtime]") < 0)
+            return r->err->code;
+    return 0;
+}
+
 static int check_secure_runtime(const struct reading *r) {
     const struct config *c = r->c;
     bool has_name = !config_is_blank(c->secure.docker_runtime),
@@ -56,10 +70,10 @@ static int check_secure_runtime(const struct reading *r) {
     if (config_is_blank(c->secure.type)) {
         if (has_name)
             return config_complain(r, "secure_runtime.docker_runtime",
-                                   "unset when secure_runtime.type is empty");
+                                   "to be unset when secure_runtime.type is empty");
         if (has_class)
             return config_complain(r, "secure_runtime.k8s_runtime_class",
-                                   "unset when secure_runtime.type is empty");
+                                   "to be unset when secure_runtime.type is empty");
         return 0;
     }
     if (!config_is_docker(c))
@@ -240,7 +254,7 @@ static int check_upstream_proxy(const struct reading *r) {
         return config_complain(r, "egress.upstream_proxy.authorization", "one line");
     if (has(r, "egress.upstream_proxy.ca_secret_name"))
         return config_complain(r, "egress.upstream_proxy.ca_secret_name",
-                               "unset: it belongs to the kubernetes runtime");
+                               "to be unset: it belongs to the kubernetes runtime");
     if (!config_is_blank(ca) && (ca[0] != '/' || strchr(ca, ':')))
         return config_complain(r, "egress.upstream_proxy.ca_cert_path",
                                "an absolute path without ':'");
@@ -263,7 +277,8 @@ static int check_store(const struct reading *r) {
     if (!str_ieq(r->c->store.type, "postgresql"))
         return 0;
     if (config_is_blank(r->c->store.pg_dsn))
-        return config_complain(r, "store.postgresql.dsn", "set when store.type is \"postgresql\"");
+        return config_complain(r, "store.postgresql.dsn",
+                               "to be set when store.type is \"postgresql\"");
     if (r->c->store.pg_min_pool > r->c->store.pg_max_pool)
         return config_complain(r, "store.postgresql.min_pool_size",
                                "not more than store.postgresql.max_pool_size");
@@ -273,7 +288,7 @@ static int check_store(const struct reading *r) {
 static int check_renewal(const struct reading *r) {
     if (r->c->renew.redis_enabled && config_is_blank(r->c->renew.redis_dsn))
         return config_complain(r, "renew_intent.redis.dsn",
-                               "set when renew_intent.redis.enabled is true");
+                               "to be set when renew_intent.redis.enabled is true");
     return 0;
 }
 
@@ -296,9 +311,9 @@ static int check_log(const struct reading *r) {
 
 int config_check_rules(const struct reading *r) {
     static int (*const rules[])(const struct reading *) = {
-        check_log,   check_runtime, check_ingress, check_secure_runtime,
-        check_keys,  check_trusted, check_docker,  check_egress,
-        check_store, check_renewal, check_export,
+        check_log,     check_runtime, check_other_runtime, check_ingress, check_secure_runtime,
+        check_keys,    check_trusted, check_docker,        check_egress,  check_store,
+        check_renewal, check_export,
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {

@@ -102,10 +102,11 @@ TEST(messages_name_the_place_and_what_was_expected) {
          "f.toml:2: log.level: expected error, warning, info or debug"},
         {"[egress]\nreadiness_timeout_seconds = 0.0\n", "expected a number above 0"},
         {"[docker]\nsandbox_env = { A = 1 }\n", "f.toml:2: docker.sandbox_env.A: expected a text"},
-        {"server = 3\n", "no known key"}, /* a section that is no table: named, ignored */
+        {"server = 3\n", "f.toml:1: server: expected a table"},
         {"[server\n", "f.toml: line 1, column"},
         {"[{x]\n", "f.toml: not valid TOML"},
-        {"[server]\nport = 1\nport = 2\n", "f.toml: line 3, column"},
+        {"[server]\nport = 1\nport = 2\n",
+         "f.toml: line 3, column 8: not valid TOML: the key is there already"},
         {"[runtime]\ntype = \"kubernetes\"\n", "f.toml:2: runtime.type: expected \"native\" or"},
         {"[runtime]\ntype = \"podman\"\n",
          "f.toml:2: runtime.type: expected one of \"native\", \"docker\", \"kubernetes\""},

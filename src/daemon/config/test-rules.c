@@ -91,12 +91,12 @@ TEST(what_belongs_to_another_runtime) {
          "f.toml:4: secure_runtime.type: expected \"gvisor\" or \"kata\""},
         {DOCKER "[secure_runtime]\ntype = \"gvisor\"\n", "secure_runtime.docker_runtime or"},
         {DOCKER "[secure_runtime]\ndocker_runtime = \"s3cret\"\n",
-         "f.toml:4: secure_runtime.docker_runtime: expected unset"},
+         "f.toml:4: secure_runtime.docker_runtime: expected to be unset"},
         {DOCKER "[secure_runtime]\nk8s_runtime_class = \"s3cret\"\n",
-         "f.toml:4: secure_runtime.k8s_runtime_class: expected unset"},
+         "f.toml:4: secure_runtime.k8s_runtime_class: expected to be unset"},
         {"[secure_runtime]\ntype = \"gvisor\"\ndocker_runtime = \"s3cret\"\n",
          "f.toml:2: secure_runtime.type: expected empty"},
-        {DOCKER "[store]\ntype = \"postgresql\"\n", "store.postgresql.dsn: expected set"},
+        {DOCKER "[store]\ntype = \"postgresql\"\n", "store.postgresql.dsn: expected to be set"},
         {DOCKER "[store]\ntype = \"postgresql\"\n[store.postgresql]\ndsn = "
                 "\"s3cret\"\nmin_pool_size = 11\n",
          "f.toml:7: store.postgresql.min_pool_size: expected not more than"},
@@ -178,7 +178,7 @@ TEST(the_guard_and_its_proxy) {
         {NFT "url = \"http://p\"\nca_cert_path = \"s3cret\"\n",
          "ca_cert_path: expected an absolute"},
         {NFT "url = \"http://p\"\nca_cert_path = \"/a:s3cret\"\n", "ca_cert_path: expected"},
-        {NFT "url = \"http://p\"\nca_secret_name = \"s3cret\"\n", "ca_secret_name: expected unset"},
+        {NFT "url = \"http://p\"\nca_secret_name = \"s3cret\"\n", "ca_secret_name: expected to be unset"},
     };
     refused(all, ARRAY_SIZE(all));
     ASSERT_OK(
@@ -229,7 +229,7 @@ TEST(trusted_proxies) {
 
 TEST(renewal_and_export) {
     static const struct refusal all[] = {
-        {"[renew_intent]\nredis.enabled = true\n", "renew_intent.redis.dsn: expected set"},
+        {"[renew_intent]\nredis.enabled = true\n", "renew_intent.redis.dsn: expected to be set"},
         {"[otel]\nenabled = true\nendpoint = \"https://s3cret\"\n", "f.toml:3: otel.endpoint:"},
         {"[otel]\nenabled = true\nendpoint = \"s3cret\"\n", "f.toml:3: otel.endpoint: expected"},
         {"[otel]\nexport_interval_millis = 999\n", "expected an integer from 1000"},

@@ -101,8 +101,10 @@ extern "C" int toml_visit(const char *text, size_t len,
         const auto at = e.source().begin;
         /* the description may quote what stands there, which may be a secret: only the position is
          * told */
-        return err_set(err, -EINVAL, "line %u, column %u: not valid TOML",
-                       static_cast<unsigned>(at.line), static_cast<unsigned>(at.column));
+        const bool twice = e.description().find("redefine") != std::string_view::npos;
+        return err_set(err, -EINVAL, "line %u, column %u: not valid TOML%s",
+                       static_cast<unsigned>(at.line), static_cast<unsigned>(at.column),
+                       twice ? ": the key is there already" : "");
     } catch (const std::runtime_error &) {
         return err_set(err, -EINVAL, "not valid TOML");
     } catch (const std::exception &) {

@@ -98,8 +98,9 @@ static int connect_engine(struct docker *k, struct err *err) {
     r = engine_ping(k->engine, version, &cause);
     if (r < 0)
         return err_set(err, r == -ENOMEM ? r : -EHOSTUNREACH,
-                       "cannot reach the Docker engine at %s: %s", engine_host(k->engine),
-                       err_text(&cause));
+                       "Docker engine at %s: %s (does it run, and may this user talk to it? "
+                       "DOCKER_HOST names another one)",
+                       engine_host(k->engine), err_text(&cause));
     log_info("docker engine", LOG_STR("host", engine_host(k->engine)), LOG_STR("api", version));
     return 0;
 }

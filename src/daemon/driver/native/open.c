@@ -133,7 +133,10 @@ static int open_directories(struct native *n, struct err *err) {
         return err_set(err, -ENOMEM, "out of memory");
     r = open_dir(n->state_dir, 0711, &n->state_lock, err);
     if (r == 0 && lock_state(n->state_lock) < 0)
-        r = err_set(err, -EBUSY, "another daemon uses the state directory %s", n->state_dir);
+        r = err_set(err, -EBUSY,
+                    "another daemon uses the state directory %s; a second one needs its own "
+                    "server.state_dir and server.run_dir",
+                    n->state_dir);
     if (r == 0)
         r = open_dir(sandboxes, 0700, &n->sandboxes_fd, err);
     /* Below lie files as sandboxes made them, set-user-id programs of the host's root among them:
