@@ -54,7 +54,7 @@ def test_life(osb, box):
 def test_commands(osb, box):
     assert osb("command", "run", box, "--", "sh", "-c", "echo $GREETING; printf 'a\\nb'") == "hello you\na\nb\n"
     osb("command", "run", box, "--", "sh", "-c", "exit 3", code=1)
-    assert osb("command", "run", box, "--argv", "--", "printf", "%s|", "$HOME", "a b") == "$HOME|a b|"
+    assert osb("command", "run", box, "--argv", "--", "printf", "%s|", "$HOME", "a b") == "$HOME|a b|\n"
     r = osb("command", "run", box, "-d", "-o", "json", "--", "sh", "-c", "echo started; sleep 0.2; echo done", as_json=True)
     cid = r.get("id") or r.get("command_id") or r["execution_id"]
     deadline = time.monotonic() + 15

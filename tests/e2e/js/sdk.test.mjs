@@ -9,7 +9,7 @@ import { createRequire } from "node:module";
 const require = createRequire(process.env.COVE_JS_MODULES + "/");
 const { ConnectionConfig, Sandbox, SandboxManager } = require("@alibaba-group/opensandbox");
 const WebSocket = require("ws");
-const { COVE_DOMAIN: domain, COVE_KEY: apiKey, COVE_IMAGE: dflt, COVE_ROOTFS: rootfs, COVE_SERVERS: servers } = process.env;
+const { COVE_DOMAIN: domain, COVE_KEY: apiKey, COVE_IMAGE: dflt, COVE_ROOTFS: rootfs, COVE_SERVERS: servers, COVE_DRIVER: driver } = process.env;
 const script = readFileSync(servers, "utf8");
 
 async function withSandbox(opts, fn) {
@@ -107,6 +107,44 @@ for (const useServerProxy of [false, true]) {
       assert.ok(new Date((await s.getInfo()).expiresAt) > new Date(before));
       await manager.killSandbox(s.id);
       assert.equal((await manager.listSandboxInfos({ metadata: { tag } })).items.length, 0);
+    });
+    await manager.close();
+  });
+
+  test(`${mode}: pause, resume, metadata`, () =>
+    withSandbox({ connectionConfig, image: rootfs, metadata: { a: "1" } }, async (s) => {
+      await s.pause();
+      assert.equal((await s.getInfo()).status.state, "Paused");
+      const back = await s.resume();
+      assert.equal((await back.commands.run("echo on")).logs.stdout[0].text.trim(), "on");
+      assert.deepEqual((await back.patchMetadata({ a: null, b: "2" })).metadata, { b: "2" });
+      await back.close();
+    }));
+
+  if (driver === "native") continue;
+
+  test(`${mode}: network policy`, () =>
+    withSandbox({ connectionConfig, image: rootfs, networkPolicy: { defaultAction: "deny", egress: [{ action: "allow", target: "example.com" }] } }, async (s) => {
+      assert.deepEqual((await s.getEgressPolicy()).egress.map((r) => r.target), ["example.com"]);
+      await s.patchEgressRules([{ action: "deny", target: "bad.example.com" }]);
+      assert.deepEqual((await s.getEgressPolicy()).egress.map((r) => r.target), ["bad.example.com", "example.com"]);
+    }));
+
+  test(`${mode}: snapshots and volumes`, async () => {
+    const manager = SandboxManager.create({ connectionConfig });
+    const volumes = [{ name: "v", pvc: { claimName: "js-" + randomBytes(4).toString("hex"), deleteOnSandboxTermination: true }, mountPath: "/data" }];
+    await withSandbox({ connectionConfig, image: rootfs, volumes }, async (s) => {
+      await s.commands.run("echo kept > /root/f; echo shared > /data/f");
+      const { id } = await manager.createSnapshot(s.id, { name: "js" });
+      let snap;
+      for (let i = 0; i < 200 && (snap = await manager.getSnapshot(id)).status.state === "Creating"; i++) await delay(50);
+      assert.equal(snap.status.state, "Ready");
+      assert.ok((await manager.listSnapshots({ sandboxId: s.id })).items.some((x) => x.id === id));
+      await withSandbox({ connectionConfig, snapshotId: id }, async (r) => {
+        assert.equal((await r.commands.run("cat /root/f")).logs.stdout[0].text.trim(), "kept");
+        assert.equal((await r.getInfo()).snapshotId, id);
+      });
+      await manager.deleteSnapshot(id);
     });
     await manager.close();
   });
