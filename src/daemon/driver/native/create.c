@@ -422,7 +422,7 @@ int native_create(struct driver *d, const struct sandbox_spec *spec, struct inst
         box_free(c.box);
     }
     warm_refill(n->warm);
-    netns_pool_refill(n->netns_pool);
-    parked_refill(n->parked);
+    stock_refill(n->netns_pool);
+    stock_refill(n->parked);
     return r;
 }

@@ -231,7 +231,7 @@ static void op_free(struct driver *d) {
     void *value;
 
     n->warm = warm_free(n->warm);
-    n->parked = parked_free(n->parked);
+    n->parked = stock_free(n->parked);
     n->watch = watch_free(n->watch);
     if (n->boxes)
         left = map_size(n->boxes);
@@ -240,7 +240,7 @@ static void op_free(struct driver *d) {
         box_free(value);
     n->boxes = map_free(n->boxes);
     n->launcher = launcher_free(n->launcher);
-    n->netns_pool = netns_pool_free(n->netns_pool);
+    n->netns_pool = stock_free(n->netns_pool);
     n->trash = trash_free(n->trash);
     n->slots = slots_free(n->slots);
     n->cgroups = cgroups_free(n->cgroups);

@@ -39,11 +39,10 @@ struct box {
     struct strv layers;  /* directory names in the store that the root file system stands on */
 };
 
-struct parked; /* park.c */
-struct trash;  /* trash.c */
-struct watch;  /* watch.c */
-struct warm;   /* warm.c */
-struct nat;    /* nat.h */
+struct trash; /* trash.c */
+struct watch; /* watch.c */
+struct warm;  /* warm.c */
+struct nat;   /* nat.h */
 
 struct native {
     struct driver driver;
@@ -67,9 +66,9 @@ struct native {
     struct seccomp_filter seccomp;
     struct cgroups *cgroups;
     struct slots *slots;
-    struct netns_pool *netns_pool;
+    struct stock *netns_pool;
     struct launcher *launcher;
-    struct parked *parked;
+    struct stock *parked; /* park.c; NULL when off */
     struct trash *trash;
     struct watch *watch;
     struct warm *warm; /* NULL when off */
@@ -163,21 +162,16 @@ int watch_add(struct watch *w, const struct box *b);
 void watch_remove(struct watch *w, const struct box *b);
 
 /* park.c */
-int parked_new(struct native *n, unsigned size, struct parked **ret);
-struct parked *parked_free(struct parked *p); /* returns NULL */
+int parked_new(struct native *n, struct stock **ret);
 /* A slot whose cgroups exist under *ret_key and in which a launcher child waits; false when none is
  * ready. */
-bool parked_take(struct parked *p, unsigned *ret_slot, char *ret_key, size_t size,
+bool parked_take(struct stock *pool, unsigned *ret_slot, char *ret_key, size_t size,
                  int64_t *ret_parked);
 
 /* warm.c */
 int warm_new(struct native *n, const char *image, unsigned size, struct warm **ret);
 struct warm *warm_free(struct warm *w); /* removes what waits; returns NULL */
-
-/* Wakes the threads that fill the pools. At the end of a create: filling at once would compete with
- * it. */
-void parked_refill(struct parked *p); /* p may be NULL */
-void warm_refill(struct warm *w);     /* w may be NULL */
+void warm_refill(struct warm *w); /* see stock_refill(); w may be NULL */
 
 /* recover.c */
 int native_recover(struct driver *d, const char *const *known, const char *const *undone,

@@ -1,7 +1,7 @@
 /*
  * Network namespaces (see netns.h). A namespace belongs to a thread, so entering one never disturbs
  * other threads; what must not happen is a thread that stays in a sandbox's namespace, hence
- * abort(). The pool thread keeps `size` namespaces ready and sleeps on a condition otherwise.
+ * abort().
  */
 #include "daemon/driver/native/netns.h"
 
@@ -9,9 +9,7 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <sched.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -85,87 +83,25 @@ int netns_listen(int netns_fd, uint16_t port) {
     return TAKE_FD(s);
 }
 
-void thread_is_background(void) {
-    struct sched_param p = {0};
-    (void)sched_setscheduler(0, SCHED_BATCH, &p); /* 0: the calling thread */
+/* ---- the pool ---- */
+
+static int make_one(_unused_ void *ud, void *ret_item) {
+    int fd = netns_make();
+    *(int *)ret_item = fd;
+    return fd < 0 ? fd : 0;
 }
 
-struct netns_pool {
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    pthread_t thread;
-    size_t size, n;
-    int fds[NETNS_POOL_MAX];
-    bool stop;
-};
-
-static void *fill(void *arg) {
-    struct netns_pool *p = arg;
-
-    thread_is_background();
-    pthread_mutex_lock(&p->lock);
-    while (!p->stop) {
-        if (p->n >= p->size) {
-            pthread_cond_wait(&p->wake, &p->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&p->lock);
-        int fd = netns_make();
-        pthread_mutex_lock(&p->lock);
-        if (fd >= 0)
-            p->fds[p->n++] = fd;
-        else /* out of descriptors or memory: the next taker wakes us for another try */
-            pthread_cond_wait(&p->wake, &p->lock);
-    }
-    pthread_mutex_unlock(&p->lock);
-    return NULL;
+static void discard_one(_unused_ void *ud, void *item) {
+    fd_close(*(int *)item);
 }
 
-int netns_pool_new(size_t size, struct netns_pool **ret) {
-    struct netns_pool *p = calloc(1, sizeof *p);
-
-    if (!p)
-        return -ENOMEM;
-    p->size = MIN(size, (size_t)NETNS_POOL_MAX);
-    pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->wake, NULL);
-    int r = pthread_create(&p->thread, NULL, fill, p);
-    if (r) {
-        free(p);
-        return -r;
-    }
-    *ret = p;
-    return 0;
+int netns_pool_new(size_t size, struct stock **ret) {
+    static const struct stock_kind kind = {
+        .item_size = sizeof(int), .max = NETNS_POOL_MAX, .make = make_one, .discard = discard_one};
+    return stock_new(&kind, size, NULL, ret);
 }
 
-struct netns_pool *netns_pool_free(struct netns_pool *p) {
-    if (!p)
-        return NULL;
-    pthread_mutex_lock(&p->lock);
-    p->stop = true;
-    pthread_cond_signal(&p->wake);
-    pthread_mutex_unlock(&p->lock);
-    pthread_join(p->thread, NULL);
-    while (p->n)
-        fd_close(p->fds[--p->n]);
-    pthread_cond_destroy(&p->wake);
-    pthread_mutex_destroy(&p->lock);
-    free(p);
-    return NULL;
-}
-
-int netns_pool_take(struct netns_pool *p) {
-    int fd = -1;
-
-    pthread_mutex_lock(&p->lock);
-    if (p->n)
-        fd = p->fds[--p->n];
-    pthread_mutex_unlock(&p->lock);
-    return fd >= 0 ? fd : netns_make();
-}
-
-void netns_pool_refill(struct netns_pool *p) {
-    pthread_mutex_lock(&p->lock);
-    pthread_cond_signal(&p->wake);
-    pthread_mutex_unlock(&p->lock);
+int netns_pool_take(struct stock *pool) {
+    int fd;
+    return stock_take(pool, &fd) ? fd : netns_make();
 }

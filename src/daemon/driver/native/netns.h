@@ -2,7 +2,7 @@
  * twice. */
 #pragma once
 
-#include "base/err.h"
+#include "daemon/driver/native/stock.h"
 
 /* Runs fn inside a network namespace on the calling thread; the thread is back in its own
  * afterwards (abort() if the kernel refuses). fn's result, or -errno when the namespace cannot be
@@ -15,16 +15,7 @@ int netns_listen(int netns_fd, uint16_t port);
 /* A TCP socket of that namespace, not connected; descriptor or -errno. */
 int netns_tcp(int netns_fd);
 
-/* For threads that work in the background: as much processor time as others, but waking them does
- * not take it away from whoever woke them. */
-void thread_is_background(void);
-
-/* Namespaces made ahead of time by a thread of its own. */
-struct netns_pool;
-int netns_pool_new(size_t size, struct netns_pool **ret);
-struct netns_pool *netns_pool_free(struct netns_pool *p); /* returns NULL */
+/* Namespaces made ahead of time. */
+int netns_pool_new(size_t size, struct stock **ret);
 /* From the pool, or made now when it is empty; descriptor or -errno. */
-int netns_pool_take(struct netns_pool *p);
-/* Wakes the thread that fills it; callers do so when what they took it for is done, so as not to
- * compete with it. */
-void netns_pool_refill(struct netns_pool *p);
+int netns_pool_take(struct stock *pool);

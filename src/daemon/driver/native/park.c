@@ -1,12 +1,10 @@
 /*
  * Launcher children kept ready (native-runtime.md 15, level 1): each has a slot, has entered
  * cgroups made under a name of its own, and waits for a plan. On hosts with v1 controllers this
- * takes the wait for the kernel's grace period (up to 14 ms) off the path of a create. One thread
- * refills; a take never waits.
+ * takes the wait for the kernel's grace period (up to 14 ms) off the path of a create.
  *
  * The names start with "pool-": recover() removes such cgroups like any other without a record.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,17 +20,10 @@ struct member {
     int64_t parked;
 };
 
-struct parked {
-    struct native *n;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    unsigned size, count;
-    bool stop;
-    struct member m[PARKED_MAX];
-};
+static void unmake(void *ud, void *item) {
+    struct native *n = ud;
+    struct member *m = item;
 
-static void unmake(struct native *n, const struct member *m) {
     if (m->parked)
         launcher_drop(n->launcher, m->parked);
     (void)cgroups_kill(n->cgroups, m->key, 1000);
@@ -40,7 +31,7 @@ static void unmake(struct native *n, const struct member *m) {
     slots_give_back(n->slots, m->slot);
 }
 
-static int make(struct native *n, struct member *m, struct err *err) {
+static int make_in(struct native *n, struct member *m, struct err *err) {
     const struct cgroup_limits none = {0};
     struct launch_fd fds[CGROUP_ENTER_MAX + 1];
     struct cgroup_entry entry = {.box = -1};
@@ -73,91 +64,29 @@ static int make(struct native *n, struct member *m, struct err *err) {
     return r;
 }
 
-static void *fill(void *arg) {
-    struct parked *p = arg;
+static int make(void *ud, void *ret_item) {
+    struct err err = {0};
+    int r = make_in(ud, ret_item, &err);
 
-    thread_is_background();
-    pthread_mutex_lock(&p->lock);
-    while (!p->stop) {
-        struct member m;
-        struct err err = {0};
-        if (p->count >= p->size) {
-            pthread_cond_wait(&p->wake, &p->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&p->lock);
-        int r = make(p->n, &m, &err);
-        pthread_mutex_lock(&p->lock);
-        if (r == 0)
-            p->m[p->count++] = m;
-        else { /* the next take is the next try */
-            log_debug("no launcher child could be parked", LOG_ERR(&err));
-            if (!p->stop)
-                pthread_cond_wait(&p->wake, &p->lock);
-        }
-    }
-    pthread_mutex_unlock(&p->lock);
-    return NULL;
+    if (r < 0)
+        log_debug("no launcher child could be parked", LOG_ERR(&err));
+    return r;
 }
 
-int parked_new(struct native *n, unsigned size, struct parked **ret) {
-    struct parked *p = calloc(1, sizeof *p);
-    int r;
-
-    if (!p)
-        return -ENOMEM;
-    p->n = n;
-    p->size = MIN(size, PARKED_MAX);
-    pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->wake, NULL);
-    r = pthread_create(&p->thread, NULL, fill, p);
-    if (r) {
-        free(p);
-        return -r;
-    }
-    *ret = p;
-    return 0;
+int parked_new(struct native *n, struct stock **ret) {
+    static const struct stock_kind kind = {
+        .item_size = sizeof(struct member), .max = PARKED_MAX, .make = make, .discard = unmake};
+    return stock_new(&kind, n->config.parked_pool, n, ret);
 }
 
-struct parked *parked_free(struct parked *p) {
-    if (!p)
-        return NULL;
-    pthread_mutex_lock(&p->lock);
-    p->stop = true;
-    pthread_cond_signal(&p->wake);
-    pthread_mutex_unlock(&p->lock);
-    pthread_join(p->thread, NULL);
-    while (p->count)
-        unmake(p->n, &p->m[--p->count]);
-    pthread_cond_destroy(&p->wake);
-    pthread_mutex_destroy(&p->lock);
-    free(p);
-    return NULL;
-}
-
-bool parked_take(struct parked *p, unsigned *ret_slot, char *ret_key, size_t size,
+bool parked_take(struct stock *pool, unsigned *ret_slot, char *ret_key, size_t size,
                  int64_t *ret_parked) {
-    bool found = false;
+    struct member m;
 
-    if (!p)
+    if (!stock_take(pool, &m))
         return false;
-    pthread_mutex_lock(&p->lock);
-    if (p->count) {
-        struct member m = p->m[0];
-        memmove(p->m, p->m + 1, --p->count * sizeof *p->m);
-        *ret_slot = m.slot;
-        *ret_parked = m.parked;
-        str_copy(ret_key, size, m.key);
-        found = true;
-    }
-    pthread_mutex_unlock(&p->lock);
-    return found;
-}
-
-void parked_refill(struct parked *p) {
-    if (!p)
-        return;
-    pthread_mutex_lock(&p->lock);
-    pthread_cond_signal(&p->wake);
-    pthread_mutex_unlock(&p->lock);
+    *ret_slot = m.slot;
+    *ret_parked = m.parked;
+    str_copy(ret_key, size, m.key);
+    return true;
 }

@@ -179,7 +179,7 @@ int native_recover(struct driver *d, const char *const *known, const char *const
         return r;
     native_nat_recover(n);
     slots_collect_dead(n->slots, end_orphans, n);
-    if (n->config.parked_pool && parked_new(n, n->config.parked_pool, &n->parked) < 0)
+    if (n->config.parked_pool && parked_new(n, &n->parked) < 0)
         return err_set(err, -EIO, "starting the pool of launcher children");
     if (n->warm_image && n->config.warm_pool &&
         warm_new(n, n->warm_image, n->config.warm_pool, &n->warm) < 0)

@@ -1,7 +1,6 @@
 /*
  * Started sandboxes kept ready for one image (native-runtime.md 15, level 2): everything of a
- * create up to the agent's claim has been done, so taking one costs about a millisecond. One thread
- * refills.
+ * create up to the agent's claim has been done, so taking one costs about a millisecond.
  *
  * A member has a directory, a record in state "creating" and cgroups under a name that begins with
  * "pool-": for recovery it is a create that never ended. What differs between sandboxes (limits,
@@ -34,22 +33,20 @@ struct member {
 struct warm {
     struct native *n;
     char *image;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    unsigned size, count;
-    bool stop;
-    struct member m[WARM_MAX];
+    struct stock *stock;
 };
 
-static void discard(struct native *n, struct member *m) {
-    (void)box_teardown(n, m->box, NULL);
+static void discard(void *ud, void *item) {
+    struct warm *w = ud;
+    struct member *m = item;
+
+    (void)box_teardown(w->n, m->box, NULL);
     box_free(m->box);
     fd_close(m->text_fd);
     explicit_bzero(m->boot_token, sizeof m->boot_token);
 }
 
-static int make(struct warm *w, struct member *ret, struct err *err) {
+static int make_in(struct warm *w, struct member *ret, struct err *err) {
     struct sandbox_spec spec = {.image = w->image, .net = NET_NONE};
     struct create c;
     char rnd[33];
@@ -66,56 +63,36 @@ static int make(struct warm *w, struct member *ret, struct err *err) {
     memcpy(ret->boot_token, c.boot_token, sizeof ret->boot_token);
     create_done(&c);
     if (r < 0)
-        discard(w->n, ret);
-    netns_pool_refill(w->n->netns_pool);
-    parked_refill(w->n->parked);
+        discard(w, ret);
+    stock_refill(w->n->netns_pool);
+    stock_refill(w->n->parked);
     return r;
 }
 
-static void *fill(void *arg) {
-    struct warm *w = arg;
+static int make(void *ud, void *ret_item) {
+    struct warm *w = ud;
+    struct err err = {0};
+    int r = make_in(w, ret_item, &err);
 
-    thread_is_background();
-    pthread_mutex_lock(&w->lock);
-    while (!w->stop) {
-        struct err err = {0};
-        struct member m;
-        if (w->count >= w->size) {
-            pthread_cond_wait(&w->wake, &w->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&w->lock);
-        int r = make(w, &m, &err);
-        if (r < 0)
-            log_warn("no sandbox could be started ahead of time", LOG_STR("image", w->image),
-                     LOG_ERR(&err));
-        pthread_mutex_lock(&w->lock);
-        if (r == 0)
-            w->m[w->count++] = m;
-        else if (!w->stop) /* the next take is the next try */
-            pthread_cond_wait(&w->wake, &w->lock);
-    }
-    pthread_mutex_unlock(&w->lock);
-    return NULL;
+    if (r < 0)
+        log_warn("no sandbox could be started ahead of time", LOG_STR("image", w->image),
+                 LOG_ERR(&err));
+    return r;
 }
 
 int warm_new(struct native *n, const char *image, unsigned size, struct warm **ret) {
+    static const struct stock_kind kind = {
+        .item_size = sizeof(struct member), .max = WARM_MAX, .make = make, .discard = discard};
     struct warm *w = calloc(1, sizeof *w);
-    int r;
+    int r = w && (w->image = strdup(image)) ? 0 : -ENOMEM;
 
-    if (!w || !(w->image = strdup(image))) {
-        free(w);
-        return -ENOMEM;
+    if (r == 0) {
+        w->n = n;
+        r = stock_new(&kind, size, w, &w->stock);
     }
-    w->n = n;
-    w->size = MIN(size, WARM_MAX);
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->wake, NULL);
-    r = pthread_create(&w->thread, NULL, fill, w);
-    if (r) {
-        free(w->image);
-        free(w);
-        return -r;
+    if (r < 0) {
+        warm_free(w);
+        return r;
     }
     *ret = w;
     return 0;
@@ -124,15 +101,7 @@ int warm_new(struct native *n, const char *image, unsigned size, struct warm **r
 struct warm *warm_free(struct warm *w) {
     if (!w)
         return NULL;
-    pthread_mutex_lock(&w->lock);
-    w->stop = true;
-    pthread_cond_signal(&w->wake);
-    pthread_mutex_unlock(&w->lock);
-    pthread_join(w->thread, NULL);
-    while (w->count)
-        discard(w->n, &w->m[--w->count]);
-    pthread_cond_destroy(&w->wake);
-    pthread_mutex_destroy(&w->lock);
+    stock_free(w->stock);
     free(w->image);
     free(w);
     return NULL;
@@ -172,31 +141,20 @@ static void take_over(struct create *c, struct member *m) {
 bool warm_take(struct warm *w, struct create *c) {
     if (!w || !str_eq(c->spec->image, w->image))
         return false;
-    for (;;) {
-        struct member m;
-        pthread_mutex_lock(&w->lock);
-        bool found = w->count > 0;
-        if (found) {
-            m = w->m[0];
-            memmove(w->m, w->m + 1, --w->count * sizeof *w->m);
-        }
-        pthread_mutex_unlock(&w->lock);
-        if (!found)
-            return false;
+    struct member m;
+    while (stock_take(w->stock, &m)) {
         if (is_usable(&m, &c->box->layers)) {
             take_over(c, &m);
             return true;
         }
-        discard(w->n, &m);
+        discard(w, &m);
     }
+    return false;
 }
 
 void warm_refill(struct warm *w) {
-    if (!w)
-        return;
-    pthread_mutex_lock(&w->lock);
-    pthread_cond_signal(&w->wake);
-    pthread_mutex_unlock(&w->lock);
+    if (w)
+        stock_refill(w->stock);
 }
 
 /* The host name belongs to the sandbox's namespace, which a thread may visit. */
