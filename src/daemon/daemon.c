@@ -367,7 +367,7 @@ static int open_server(struct daemon *d, struct err *err) {
     }
     if (!config_has_key(c))
         log_warn("running WITHOUT an API key: everyone who reaches the TCP port may do everything");
-    r = h1_server_listen_tcp(d->server, c->host, (uint16_t)c->port, (int)c->backlog, NULL, err);
+    r = setup_listen_tcp(d->server, c, err);
     return r < 0 ? err_wrap(err, "server.host, server.port") : 0;
 }
 

@@ -2,9 +2,11 @@
  * serving. */
 #include "daemon/setup.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <netdb.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -74,4 +76,45 @@ void notify_manager(const char *state) {
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&to, len) < 0)
         log_debug("the service manager cannot be reached");
+}
+
+/* ---- the TCP side ---- */
+
+static bool is_numeric(const char *host) {
+    unsigned char a[sizeof(struct in6_addr)];
+    char plain[64];
+    str_copy(plain, sizeof plain, host);
+    plain[strcspn(plain, "%")] = '\0'; /* fe80::1%eth0 */
+    return inet_pton(AF_INET, host, a) == 1 || inet_pton(AF_INET6, plain, a) == 1;
+}
+
+/* One address is enough: "localhost" often has one that this machine has not. */
+static int listen_each(struct h1_server *s, const struct addrinfo *list, const struct config *c,
+                       struct err *err) {
+    unsigned n = 0;
+    for (const struct addrinfo *a = list; a; a = a->ai_next) {
+        char text[NI_MAXHOST];
+        struct err e = {0};
+        if (getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST))
+            continue;
+        int r = h1_server_listen_tcp(s, text, (uint16_t)c->port, (int)c->backlog, NULL, &e);
+        n += r == 0;
+        if (r < 0 && r != -EADDRNOTAVAIL && r != -EAFNOSUPPORT)
+            return err_set(err, r, "%s", err_text(&e));
+    }
+    return n ? 0 : err_set(err, -EADDRNOTAVAIL, "no address of %s is one of this machine", c->host);
+}
+
+int setup_listen_tcp(struct h1_server *s, const struct config *c, struct err *err) {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *list = NULL;
+
+    if (is_numeric(c->host))
+        return h1_server_listen_tcp(s, c->host, (uint16_t)c->port, (int)c->backlog, NULL, err);
+    int e = getaddrinfo(c->host, NULL, &hints, &list);
+    if (e)
+        return err_set(err, -EADDRNOTAVAIL, "%s: %s", c->host, gai_strerror(e));
+    int r = listen_each(s, list, c, err);
+    freeaddrinfo(list);
+    return r;
 }

@@ -173,6 +173,21 @@ def test_native_without_a_key_serves_its_socket_alone():
 KEYS = '\n[server.api_keys]\nci = "key-of-the-ci-system"\n'
 
 
+def test_the_host_may_be_a_name(tmp_path):
+    d = covekit.Daemon()
+    write = d.write_config
+
+    def with_host(name):
+        write()
+        d.config.write_text(d.config.read_text().replace('host = "127.0.0.1"', f'host = "{name}"'))
+    d.write_config = lambda: with_host("localhost")
+    with d:
+        assert d.get("/health").status == 200
+        with_host("no.such.host.invalid")
+        r = coved("--config", d.config, "--state-dir", tmp_path, "--socket", tmp_path / "s")
+        assert r.returncode == 1 and "server.host" in r.stderr and "no.such.host.invalid" in r.stderr, r
+
+
 def test_keys_have_names_and_are_rotated():
     with covekit.Daemon(KEYS) as d:
         def status(key):

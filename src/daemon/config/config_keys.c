@@ -32,7 +32,7 @@ static const char *const profiles[] = {"strict", "default", "docker", "nested", 
 /* clang-format off */
 const struct config_key config_keys[] = {
     /* key, type, default, min, max, flags, field, choices, help */
-    {"server.host", KEY_TEXT, NULL, 0, 0, KEY_NONEMPTY, F(host), NULL, "Address the TCP side listens on; unset: 0.0.0.0 with the docker runtime, 127.0.0.1 with the native one."},
+    {"server.host", KEY_TEXT, NULL, 0, 0, KEY_NONEMPTY, F(host), NULL, "Address, or name of addresses, the TCP side listens on; unset: 0.0.0.0 with the docker runtime, 127.0.0.1 with the native one."},
     {"server.port", KEY_INT, "8080", 1, 65535, 0, F(port), NULL, "Port of the TCP side."},
     {"server.api_key", KEY_TEXT, NULL, 0, 0, KEY_SECRET, F(api_key), NULL, "Key that clients send as OPEN-SANDBOX-API-KEY on the TCP side. Empty: none. OPENSANDBOX_SERVER_API_KEY replaces it. Reloaded by SIGHUP."},
     {"server.eip", KEY_TEXT, NULL, 0, 0, 0, F(eip), NULL, "Public host (and port) put into endpoint addresses instead of the server's own."},
