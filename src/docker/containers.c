@@ -84,13 +84,16 @@ int engine_container_list(struct engine *e, bool all, const json_t *filters, jso
                           struct err *err) {
     _cleanup_buf_ struct buf query = BUF_INIT((size_t)1 << 20);
     _cleanup_json_ json_t *answer = NULL;
+    struct engine_call c = {
+        .method = "GET", .path = "/containers/json", .max_answer = ENGINE_MAX_LIST};
     int r;
 
     if (all)
         engine_query_add(&query, "all", "1");
-    if (engine_query_json(&query, "filters", filters) < 0)
+    if (engine_query_json(&query, "filters", filters) < 0 || !buf_ok(&query))
         return engine_oom(err);
-    r = engine_do(e, "GET", "/containers/json", &query, NULL, &answer, err);
+    c.query = query.data;
+    r = engine_request(e, &c, &answer, err);
     if (r < 0)
         return r;
     if (!json_is_array(answer))

@@ -54,6 +54,8 @@ int engine_status(void);
 
 /* ---- the general call: everything below stands on it ---- */
 
+#define ENGINE_MAX_LIST ((size_t)512 << 20) /* some KiB for each of very many */
+
 struct engine_call {
     const char *method;
     const char *path;             /* without version: "/containers/create"; parts already escaped */
@@ -61,7 +63,7 @@ struct engine_call {
     const json_t *body;           /* JSON; NULL = none */
     const char *registry_auth;    /* X-Registry-Auth value; NULL = none; secret */
     unsigned timeout_ms;          /* 0 = the engine's */
-    size_t max_answer;            /* bytes; 0 = 16 MiB */
+    size_t max_answer;            /* bytes; 0 = 16 MiB, of a list of containers ENGINE_MAX_LIST */
     struct engine_cancel *cancel; /* NULL = none */
 };
 /* *ret_json (NULL = not wanted) gets the parsed body, or JSON null when it is empty. A status of

@@ -270,6 +270,31 @@ TEST(an_answer_has_a_maximum) {
     fake_stop(f);
 }
 
+static bool long_list(int fd, const struct fake_request *q) {
+    static char block[1 << 20];
+
+    memset(block, ' ', sizeof block);
+    fake_say(fd, "HTTP/1.1 200 OK\r\n\r\n[");
+    for (int i = 0; i < 20; i++)
+        fake_bytes(fd, block, sizeof block);
+    fake_say(fd, "{\"Id\":\"a\"}]");
+    return false;
+}
+
+/* A start must not fail because there are many containers. */
+TEST(a_list_of_containers_may_be_long) {
+    struct fake *f = fake_start(long_list, NULL);
+    struct engine *e = fake_engine(f, 5000);
+    struct err err = {0};
+    json_t *j;
+
+    ASSERT_OK(engine_container_list(e, true, NULL, &j, &err));
+    ASSERT_INT(json_array_size(j), 1);
+    json_decref(j);
+    engine_free(e);
+    fake_stop(f);
+}
+
 /* ---- time and cancellation ---- */
 
 static bool silent(int fd, const struct fake_request *q) {

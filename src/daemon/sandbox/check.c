@@ -28,6 +28,25 @@ static enum fault no_memory(struct err *err) {
     return FAULT_CREATE;
 }
 
+static enum fault check_bytes(const struct create_request *rq, struct err *err) {
+    size_t entrypoint = 0, extensions = 0;
+    const char *key;
+    json_t *v;
+
+    for (size_t i = 0; i < rq->entrypoint.n; i++)
+        entrypoint += strlen(rq->entrypoint.v[i]);
+    json_object_foreach(rq->extensions, key, v) {
+        extensions += strlen(key) + json_string_length(v);
+    }
+    if (entrypoint > CHECK_MAX_ENTRYPOINT_BYTES)
+        err_set(err, -E2BIG, "entrypoint may have at most %zu bytes.", CHECK_MAX_ENTRYPOINT_BYTES);
+    else if (extensions > CHECK_MAX_EXTENSIONS_BYTES)
+        err_set(err, -E2BIG, "extensions may have at most %zu bytes.", CHECK_MAX_EXTENSIONS_BYTES);
+    else
+        return FAULT_NONE;
+    return FAULT_INVALID;
+}
+
 static enum fault check_sizes(const struct create_request *rq, struct err *err) {
     const struct {
         const char *name;
@@ -46,7 +65,7 @@ static enum fault check_sizes(const struct create_request *rq, struct err *err) 
             return FAULT_INVALID;
         }
     }
-    return FAULT_NONE;
+    return check_bytes(rq, err);
 }
 
 static enum fault check_renew_extension(const struct create_request *rq, struct sandbox_spec *spec,

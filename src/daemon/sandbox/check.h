@@ -9,6 +9,9 @@
 #define CHECK_MAX_MAP 256
 #define CHECK_MAX_VOLUMES 64
 #define CHECK_MAX_ENTRYPOINT 1024
+/* Bytes. Runtimes show both in every list of all sandboxes, which has an end too. */
+#define CHECK_MAX_ENTRYPOINT_BYTES ((size_t)128 << 10)
+#define CHECK_MAX_EXTENSIONS_BYTES ((size_t)32 << 10)
 
 /* Amounts: 0 and what they stand for, or -EINVAL for what is no positive amount ("512Mi", "1G";
  * "500m", "1.5"; "256"). */

@@ -212,4 +212,31 @@ TEST(sizes_are_bounded) {
     sandbox_spec_done(&spec);
 }
 
+/* Both stand in every list that a runtime gives of its containers. */
+TEST(bytes_are_bounded) {
+    char *large = malloc(CHECK_MAX_ENTRYPOINT_BYTES + 1);
+    struct create_request rq = {.image = strdup("host")};
+    struct sandbox_spec spec = {0};
+    struct service_opts o = {.driver = &plain};
+    struct err err = {0};
+
+    memset(large, 'x', CHECK_MAX_ENTRYPOINT_BYTES);
+    large[CHECK_MAX_ENTRYPOINT_BYTES] = '\0';
+    strv_add(&rq.entrypoint, large);
+    ASSERT_INT(check_source(&o, &rq, &spec, &err), FAULT_NONE);
+    strv_add(&rq.entrypoint, "y");
+    ASSERT_INT(check_source(&o, &rq, &spec, &err), FAULT_INVALID);
+    ASSERT_STR(err.msg, "entrypoint may have at most 131072 bytes.");
+    strv_done(&rq.entrypoint);
+    large[CHECK_MAX_EXTENSIONS_BYTES - 1] = '\0';
+    rq.extensions = json_pack("{s:s}", "a", large);
+    ASSERT_INT(check_source(&o, &rq, &spec, &err), FAULT_NONE);
+    json_object_set_new(rq.extensions, "b", json_string(""));
+    ASSERT_INT(check_source(&o, &rq, &spec, &err), FAULT_INVALID);
+    ASSERT_STR(err.msg, "extensions may have at most 32768 bytes.");
+    create_request_done(&rq);
+    sandbox_spec_done(&spec);
+    free(large);
+}
+
 TEST_MAIN()

@@ -80,11 +80,15 @@ static int64_t started_of(struct docker *k, const char *id) {
     return us;
 }
 
-/* A look-up that the end of the driver cuts short, should the engine hang. */
+/* A look-up, or with a query a list, that the end of the driver cuts short, should the engine hang.
+ */
 static int ask(struct docker_watch *w, const char *path, const char *query, json_t **ret,
                struct err *err) {
-    const struct engine_call c = {
-        .method = "GET", .path = path, .query = query, .cancel = w->cancel};
+    const struct engine_call c = {.method = "GET",
+                                  .path = path,
+                                  .query = query,
+                                  .max_answer = query ? ENGINE_MAX_LIST : 0,
+                                  .cancel = w->cancel};
     return engine_request(w->k->engine, &c, ret, err);
 }
 
