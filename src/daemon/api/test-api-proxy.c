@@ -18,6 +18,11 @@ static void upstream(struct h1_req *r, void *ud) {
                                            {"Set-Cookie", "a=1"},
                                            {"Set-Cookie", "b=2"},
                                            {"Location", "/login"},
+                                           {"Service-Worker-Allowed", "/"},
+                                           {"Clear-Site-Data", "\"*\""},
+                                           {"NEL", "{}"},
+                                           {"Report-To", "{}"},
+                                           {"Strict-Transport-Security", "max-age=1"},
                                            {NULL, NULL}};
 
     buf_clear(&seen);
@@ -60,6 +65,10 @@ TEST(the_proxy) {
     ASSERT(!has_header("Server: other") && has_header("Set-Cookie: a=1") &&
            has_header("Set-Cookie: b=2"));
     ASSERT(has_header(url("Location: /v1/sandboxes/@/proxy/3000/login", id)));
+    ASSERT(!strcasestr(last.headers.data, "service-worker") &&
+           !strcasestr(last.headers.data, "clear-site") && !strcasestr(last.headers.data, "nel:") &&
+           !strcasestr(last.headers.data, "report-to") &&
+           !strcasestr(last.headers.data, "strict-transport"));
     ASSERT(strcasestr(last.headers.data, "X-Request-ID: "));
     EXPECT(ask("GET", url("/sandboxes/@/proxy/3000", id), NULL), 201, "");
     ASSERT(str_starts(seen.data, "GET /\n"));

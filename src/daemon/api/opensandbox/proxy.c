@@ -29,7 +29,17 @@ static const char *const drop_request[] = {
     "x-real-ip",
     NULL,
 };
-static const char *const drop_response[] = {"server", NULL};
+/* In a browser all sandboxes are one origin with us: an answer of one must not speak for the others
+ * (take over their pages, wipe their data, have their addresses reported, pin the host to TLS). */
+static const char *const drop_response[] = {
+    "server",
+    "service-worker-allowed",
+    "clear-site-data",
+    "nel",
+    "report-to",
+    "strict-transport-security",
+    NULL,
+};
 
 static const char *const methods[] = {"GET", "POST", "PUT", "DELETE", "PATCH", NULL};
 
