@@ -57,7 +57,7 @@ int setup_directories(const struct config *c, struct err *err) {
     for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
         int r = path_mkdirs_at(AT_FDCWD, dirs[i], 0711);
         if (r < 0)
-            return err_sys(err, r, "directory %s", dirs[i]);
+            return err_sys(err, r, "directory %s (server.state_dir, server.run_dir)", dirs[i]);
     }
     return 0;
 }
