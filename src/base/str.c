@@ -25,6 +25,11 @@ bool str_ieq(const char *a, const char *b) {
     return *a == *b;
 }
 
+bool str_is_dns_label(const char *s) {
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-");
+    return n > 0 && !s[n] && s[0] != '-' && s[n - 1] != '-';
+}
+
 bool str_starts(const char *s, const char *prefix) {
     return s && strncmp(s, prefix, strlen(prefix)) == 0;
 }

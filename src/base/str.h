@@ -8,6 +8,8 @@ static inline bool str_is_empty(const char *s) {
 }
 bool str_eq(const char *a, const char *b);  /* NULL equals only NULL */
 bool str_ieq(const char *a, const char *b); /* ASCII case-insensitive, locale-free */
+/* 1 or more lower-case letters, digits and '-', which is neither first nor last. */
+bool str_is_dns_label(const char *s);
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 /* Equal in time that depends on the lengths only (secrets). NULL never equals. */

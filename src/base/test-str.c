@@ -79,4 +79,18 @@ TEST(base64_and_hex) {
     ASSERT(b[0] == 10 && b[1] == 255);
     ASSERT_INT(hex_decode("0g", 2, b), -EINVAL);
 }
+TEST(dns_labels) {
+    static const char *const good[] = {"a", "0", "a-b", "a--b", "data-1"}, *const bad[] = {
+                                                                               "",        "-",
+                                                                               "-a",      "a-",
+                                                                               "A",       "a.b",
+                                                                               "a_b",     "a b",
+                                                                               "\xc3\xa4"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+        ASSERT(str_is_dns_label(good[i]));
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        ASSERT(!str_is_dns_label(bad[i]));
+}
+
 TEST_MAIN()

@@ -111,8 +111,8 @@ static json_t *create_body(const struct cove_sandbox_options *o, struct cove_err
     return TAKE_PTR(body);
 }
 
-int post_json(struct cove_client *c, const char *target, const json_t *body, unsigned silence_ms,
-              json_t **ret, const char *doing, struct cove_error *err) {
+static int post_json(struct cove_client *c, const char *target, const json_t *body,
+                     unsigned silence_ms, json_t **ret, const char *doing, struct cove_error *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(RESPONSE_MAX);
     if (buf_json(&text, body) < 0)
         return cerr_oom(err);

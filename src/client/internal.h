@@ -113,8 +113,6 @@ char *id_encode(const char *id, struct cove_error *err);
 /* ["K=V", ...] -> {"K": "V"}; an entry without '=' is the caller's mistake. NULL with err. */
 json_t *pairs_to_json(const char *const *pairs, const char *what, struct cove_error *err);
 json_t *strings_to_json(const char *const *v, const char *what, struct cove_error *err);
-int post_json(struct cove_client *c, const char *target, const json_t *body, unsigned silence_ms,
-              json_t **ret, const char *doing, struct cove_error *err);
 struct cove_sandbox *sandbox_from_json(json_t *j /* borrowed */, struct cove_error *err);
 
 /* A structure of zeroes instead of its _INIT would ask for user 0 and descriptor 0: refused. */

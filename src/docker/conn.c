@@ -82,7 +82,7 @@ ssize_t conn_try_read(struct conn *c, void *buf, size_t size, short *ret_events)
     return n;
 }
 
-ssize_t conn_try_write(struct conn *c, const void *data, size_t len, short *ret_events) {
+static ssize_t conn_try_write(struct conn *c, const void *data, size_t len, short *ret_events) {
     ssize_t n;
 
     if (!c->ssl) {
@@ -106,7 +106,7 @@ ssize_t conn_try_write(struct conn *c, const void *data, size_t len, short *ret_
 
 /* ---- with waiting ---- */
 
-ssize_t conn_read(struct conn *c, void *buf, size_t size, const struct limit *l) {
+static ssize_t conn_read(struct conn *c, void *buf, size_t size, const struct limit *l) {
     for (;;) {
         short events = POLLIN;
         ssize_t n = conn_try_read(c, buf, size, &events);

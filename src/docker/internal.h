@@ -73,8 +73,6 @@ struct conn *conn_free(struct conn *c);
 DEFINE_CLEANUP(struct conn, conn_free)
 /* Bytes, 0 = the peer ended, -EAGAIN with *ret_events to wait for, -errno; -EPROTO: see why. */
 ssize_t conn_try_read(struct conn *c, void *buf, size_t size, short *ret_events);
-ssize_t conn_try_write(struct conn *c, const void *data, size_t len, short *ret_events);
-ssize_t conn_read(struct conn *c, void *buf, size_t size, const struct limit *l);
 /* Writes all: 0. With early: 1 as soon as the peer says something before that. */
 int conn_write(struct conn *c, const void *data, size_t len, const struct limit *l, bool early);
 int conn_fill(struct conn *c, const struct limit *l); /* in[] is empty: reads; 0 = end */

@@ -113,7 +113,8 @@ int users_gid_by_name(const struct users *u, const char *name, gid_t *ret) {
     return -ENOENT;
 }
 
-int users_group_name(const struct users *u, gid_t gid, const char **ret, size_t *ret_len) {
+/* As a part of struct users. */
+static int users_group_name(const struct users *u, gid_t gid, const char **ret, size_t *ret_len) {
     struct field f[4];
     size_t pos = 0, n;
     uint32_t id;

@@ -25,8 +25,6 @@ void users_done(struct users *u);
 int users_by_uid(const struct users *u, uid_t uid, struct user_entry *ret); /* 0 or -ENOENT */
 int users_by_name(const struct users *u, const char *name, struct user_entry *ret);
 int users_gid_by_name(const struct users *u, const char *name, gid_t *ret);
-/* Name of a group, as a part of struct users. */
-int users_group_name(const struct users *u, gid_t gid, const char **ret, size_t *ret_len);
 /* Supplementary groups of an account, `gid` first; at most 1024. *ret is malloc'd. */
 int users_groups(const struct users *u, const struct user_entry *e, gid_t gid, gid_t **ret,
                  size_t *ret_n);

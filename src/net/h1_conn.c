@@ -387,7 +387,8 @@ void h1_conn_cut(struct h1_conn *c) {
     conn_free(c);
 }
 
-void h1_conn_refuse(struct h1_conn *c, int status, const char *text) {
+/* Answers with an error and closes; for a connection without a request in flight. Frees it. */
+static void h1_conn_refuse(struct h1_conn *c, int status, const char *text) {
     h1_write_fault(c, status, text);
     c->ending = H1_END_LINGER;
     conn_free(c);

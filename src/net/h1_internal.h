@@ -135,9 +135,7 @@ int h1_conn_new(struct h1_server *s, int fd, struct h1_conn **ret); /* owns fd, 
 /* Ends it at once: on_close(false) of its request is called inside, the connection is freed. Not
  * while it runs. */
 void h1_conn_cut(struct h1_conn *c);
-/* Answers with an error and closes; for a connection without a request in flight. Frees it. */
-void h1_conn_refuse(struct h1_conn *c, int status, const char *text);
-/* The same as plain text, 503: for one connection too many. */
+/* Answers 503 as plain text and closes: for one connection too many. Frees it. */
 void h1_conn_turn_away(struct h1_conn *c, const char *text);
 void h1_conn_close_if_idle(struct h1_conn *c);
 void h1_conn_run(

@@ -326,11 +326,6 @@ void ws_keepalive(struct ws *w, unsigned ping_ms, unsigned dead_ms) {
 
 /* ---- the beginning ---- */
 
-void ws_set_ops(struct ws *w, const struct ws_ops *ops, void *ud) {
-    w->ops = ops ? *ops : (struct ws_ops){0};
-    w->ud = ud;
-}
-
 void ws_set_max_message(struct ws *w, size_t bytes) {
     w->decoder.max_message = bytes;
     w->decoder.message.max = bytes ? bytes : 1;
@@ -347,7 +342,8 @@ static int ws_new(struct sock *s, bool is_server, const struct ws_ops *ops, void
     }
     w->sock = s;
     w->is_server = is_server;
-    ws_set_ops(w, ops, ud);
+    w->ops = ops ? *ops : (struct ws_ops){0};
+    w->ud = ud;
     ws_decoder_init(&w->decoder, is_server, WS_MAX_MESSAGE_DEFAULT);
     uv_timer_init(sock_loop(s), &w->timer);
     w->timer.data = w;

@@ -31,7 +31,6 @@ int ws_client(struct sock *s, const struct ws_ops *ops, void *ud, struct ws **re
 void ws_make_key(char ret[25]);
 void ws_accept_value(const char *key, char ret[29]);
 
-void ws_set_ops(struct ws *w, const struct ws_ops *ops, void *ud);
 void ws_set_max_message(struct ws *w, size_t bytes); /* larger: close 1009 */
 ssize_t ws_send(struct ws *w, enum ws_kind kind, const void *data,
                 size_t len); /* queued bytes or -errno */

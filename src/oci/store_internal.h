@@ -79,8 +79,6 @@ int store_run_unpack(struct store *s, const struct unpack_job *job,
 
 enum layer_kind { LAYER_OCI, LAYER_PLAIN, LAYER_DIR };
 
-/* "<hex>", "<hex>.plain", "<hex>.dir": one tar gives different trees with and without whiteouts. */
-void layer_name(enum layer_kind kind, const char *diff_hex, char ret[LAYER_NAME_SIZE]);
 bool layer_name_is_valid(const char *name);
 bool layer_exists(struct store *s, const char *name);
 void layer_link(const char *name, char ret[32]);

@@ -21,7 +21,8 @@
 static const char *const kind_suffix[] = {"", ".plain", ".dir"};
 static const char *const kind_mode[] = {"layer", "plain", "copy"};
 
-void layer_name(enum layer_kind kind, const char *diff_hex, char ret[LAYER_NAME_SIZE]) {
+/* "<hex>", "<hex>.plain", "<hex>.dir": one tar gives different trees with and without whiteouts. */
+static void layer_name(enum layer_kind kind, const char *diff_hex, char ret[LAYER_NAME_SIZE]) {
     snprintf(ret, LAYER_NAME_SIZE, "%.64s%s", diff_hex, kind_suffix[kind]);
 }
 

@@ -10,8 +10,9 @@
 #include "base/clock.h"
 #include "base/str.h"
 
-void violation_add(json_t *detail, const char *type, const json_t *loc, const char *msg,
-                   const json_t *input, json_t *ctx) {
+/* One more violation. loc: borrowed array. input, ctx (owned) may be NULL. */
+static void violation_add(json_t *detail, const char *type, const json_t *loc, const char *msg,
+                          const json_t *input, json_t *ctx) {
     json_t *v = json_object();
 
     json_object_set_new(v, "type", json_string(type));
@@ -42,7 +43,7 @@ static bool word_is(const char *s, size_t len, const char *const *words) {
     return false;
 }
 
-int lenient_bool(const char *s, bool *ret) {
+static int lenient_bool(const char *s, bool *ret) {
     static const char *const yes[] = {"true", "yes", "on", "y", "t", "1", NULL};
     static const char *const no[] = {"false", "no", "off", "n", "f", "0", NULL};
 
@@ -50,7 +51,7 @@ int lenient_bool(const char *s, bool *ret) {
     return *ret || word_is(s, strlen(s), no) ? 0 : -EINVAL;
 }
 
-int lenient_int(const char *s, int64_t *ret) {
+static int lenient_int(const char *s, int64_t *ret) {
     char text[32];
     size_t len;
 

@@ -40,9 +40,6 @@ struct schema {
     bool is_closed; /* unknown members are refused */
 };
 
-/* One more violation. loc: borrowed array. input, ctx (owned) may be NULL. */
-void violation_add(json_t *detail, const char *type, const json_t *loc, const char *msg,
-                   const json_t *input, json_t *ctx);
 /* A rule across fields: type value_error, loc ["body"]. */
 void violation_rule(json_t *detail, const json_t *input, const char *text);
 /* The same of something inside the body; loc: taken over. */
@@ -66,8 +63,5 @@ int64_t param_int(const char *where, const char *name, const char *text, int64_t
                   int64_t max, json_t *detail);
 bool param_bool(const char *where, const char *name, const char *text, bool dflt, json_t *detail);
 
-/* Lenient scalars; -EINVAL. */
-int lenient_bool(const char *s, bool *ret);
-int lenient_int(const char *s, int64_t *ret);
 /* "body.volumes.0.name: Field required", of the first violation; malloc'd. */
 char *violations_line(const json_t *detail);

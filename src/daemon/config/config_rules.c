@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cidr.h"
 #include "daemon/config/config_priv.h"
 
 #define KEY_LENGTH_GOOD 16
@@ -151,23 +152,9 @@ static int check_keys(const struct reading *r) {
     return 0;
 }
 
-static bool is_network(const char *entry) {
-    const char *slash = strchr(entry, '/');
-    _cleanup_free_ char *address = str_ndup(entry, slash ? (size_t)(slash - entry) : strlen(entry));
-    unsigned char bytes[16];
-    uint64_t bits = 0;
-
-    if (!address)
-        return false;
-    bool is_4 = inet_pton(AF_INET, address, bytes) == 1;
-    if (!is_4 && inet_pton(AF_INET6, address, bytes) != 1)
-        return false;
-    return !slash || (str_to_u64(slash + 1, &bits) == 0 && bits <= (is_4 ? 32 : 128));
-}
-
 static int check_trusted(const struct reading *r) {
     for (size_t i = 0; i < r->c->trusted_proxies.n; i++)
-        if (!is_network(r->c->trusted_proxies.v[i]))
+        if (!cidr_is_valid(r->c->trusted_proxies.v[i]))
             return config_complain(r, "server.trusted_proxies", "addresses or networks in digits");
     return 0;
 }

@@ -23,7 +23,7 @@ static enum fault invalid(struct err *err, const char *text) {
     return FAULT_INVALID;
 }
 
-static enum fault no_memory(struct err *err) {
+enum fault create_no_memory(struct err *err) {
     err_set(err, -ENOMEM, "out of memory");
     return FAULT_CREATE;
 }
@@ -78,7 +78,7 @@ static enum fault check_renew_extension(const struct create_request *rq, struct 
     if (parse_count(json_string_value(v), &n) < 0 || n < 300 || n > 86400)
         return invalid(err, "extensions." RENEW_EXTEND " must be an integer from 300 to 86400.");
     spec->renew_extend = str_printf("%llu", (unsigned long long)n);
-    return spec->renew_extend ? FAULT_NONE : no_memory(err);
+    return spec->renew_extend ? FAULT_NONE : create_no_memory(err);
 }
 
 static void trim_lower(char *s) {
@@ -122,7 +122,7 @@ static enum fault check_platform(const struct driver_rules *rules, struct create
     }
     spec->os = strdup(rq->os);
     spec->arch = strdup(rq->arch);
-    return spec->os && spec->arch ? FAULT_NONE : no_memory(err);
+    return spec->os && spec->arch ? FAULT_NONE : create_no_memory(err);
 }
 
 static enum fault check_timeout(const struct service_opts *o, const struct create_request *rq,
@@ -159,7 +159,7 @@ static enum fault take_cwd(const struct driver_rules *rules, const char *value,
     if (value[0] != '/')
         return invalid(err, "extensions.cove.cwd must be an absolute path.");
     if (!spec->cwd && !(spec->cwd = strdup(value)))
-        return no_memory(err);
+        return create_no_memory(err);
     return FAULT_NONE;
 }
 
@@ -233,7 +233,7 @@ static enum fault take_entrypoint(const struct create_request *rq, struct sandbo
         r = strv_copy(&spec->entrypoint, (const char *const *)rq->entrypoint.v);
     }
     if (r < 0)
-        return no_memory(err);
+        return create_no_memory(err);
     if (spec->entrypoint.n > 0 && !spec->entrypoint.v[0][0]) {
         err_set(err, -EINVAL, "Entrypoint has an empty command.");
         return FAULT_ENTRYPOINT;

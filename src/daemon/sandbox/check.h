@@ -24,6 +24,7 @@ enum fault check_metadata(const json_t *metadata, struct err *err);
 /* Additions are checked, removals (null) are free; reserved keys never may be touched. */
 enum fault check_metadata_patch(const json_t *patch, struct err *err);
 
+enum fault create_no_memory(struct err *err); /* FAULT_CREATE */
 /* How messages name the driver. */
 const char *provider_title(const struct driver_rules *r);
 

@@ -63,16 +63,21 @@ static enum fault check_label(const char *key, const char *value, struct err *er
     return FAULT_NONE;
 }
 
+static bool is_reserved(const char *key, struct err *err) {
+    if (!str_starts(key, RESERVED_PREFIX))
+        return false;
+    err_set(err, -EINVAL, "Metadata key '%.80s' uses the reserved prefix '" RESERVED_PREFIX "'.",
+            key);
+    return true;
+}
+
 enum fault check_metadata(const json_t *metadata, struct err *err) {
     const char *key;
     json_t *v;
 
     json_object_foreach((json_t *)metadata, key, v) {
-        if (str_starts(key, RESERVED_PREFIX)) {
-            err_set(err, -EINVAL,
-                    "Metadata key '%.80s' uses the reserved prefix '" RESERVED_PREFIX "'.", key);
+        if (is_reserved(key, err))
             return FAULT_LABEL;
-        }
         enum fault f = check_label(key, json_string_value(v), err);
         if (f)
             return f;
@@ -84,13 +89,8 @@ enum fault check_metadata_patch(const json_t *patch, struct err *err) {
     const char *key;
     json_t *v;
 
-    json_object_foreach((json_t *)patch, key, v) {
-        if (str_starts(key, RESERVED_PREFIX)) {
-            err_set(err, -EINVAL,
-                    "Metadata key '%.80s' uses the reserved prefix '" RESERVED_PREFIX "'.", key);
-            return FAULT_LABEL_RESERVED;
-        }
-    }
+    json_object_foreach((json_t *)patch, key,
+                        v) if (is_reserved(key, err)) return FAULT_LABEL_RESERVED;
     json_object_foreach((json_t *)patch, key, v) {
         enum fault f = json_is_null(v) ? FAULT_NONE : check_label(key, json_string_value(v), err);
         if (f)

@@ -167,10 +167,8 @@ static enum fault take_snapshot(struct create_request *rq, struct sandbox_spec *
     static const char *const waiting[] = {"tail", "-f", "/dev/null", NULL};
 
     spec->snapshot_id = TAKE_PTR(rq->snapshot_id);
-    if (rq->entrypoint.n == 0 && !rq->no_entrypoint && strv_copy(&rq->entrypoint, waiting) < 0) {
-        err_set(err, -ENOMEM, "out of memory");
-        return FAULT_CREATE;
-    }
+    if (rq->entrypoint.n == 0 && !rq->no_entrypoint && strv_copy(&rq->entrypoint, waiting) < 0)
+        return create_no_memory(err);
     return FAULT_NONE;
 }
 

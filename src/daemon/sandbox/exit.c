@@ -39,7 +39,8 @@ static enum sandbox_state state_of(enum instance_state s) {
     }
 }
 
-void sandbox_apply_exit(struct sandbox *sb, const struct instance_info *info, int64_t now_us) {
+static void sandbox_apply_exit(struct sandbox *sb, const struct instance_info *info,
+                               int64_t now_us) {
     bool failed = info->exit_code != 0 || info->oom_killed;
 
     sb->state = info->state == INST_GONE ? SB_LOST : failed ? SB_FAILED : SB_TERMINATED;

@@ -92,7 +92,6 @@ int record_from_row(const struct statedb_row *row, struct sandbox **ret, struct 
 
 /* exit.c */
 void exit_setup(struct service *s); /* takes the driver's events over */
-void sandbox_apply_exit(struct sandbox *sb, const struct instance_info *info, int64_t now_us);
 void sandbox_apply_state(struct sandbox *sb, const struct instance_info *info, int64_t now_us);
 /* The runtime says that a sandbox of the table has changed. */
 void sandbox_changed(struct service *s, struct sandbox *sb, const struct instance_info *info);

@@ -113,11 +113,6 @@ static char *prefix_of(const struct volume_request *v) {
     return p;
 }
 
-static enum fault no_memory(struct err *err) {
-    err_set(err, -ENOMEM, "out of memory");
-    return FAULT_CREATE;
-}
-
 /* The path as the kernel's table of mounts has it. */
 static char *kernel_path(struct ossfs *o, const char *path) {
     size_t n = strlen(o->root);
@@ -195,7 +190,7 @@ static enum fault reserve(struct ossfs *o, const char *plain, const char *apart,
     }
     pthread_mutex_unlock(&o->lock);
     if (!path)
-        return no_memory(err);
+        return create_no_memory(err);
     *ret_path = path;
     return FAULT_NONE;
 }
@@ -208,10 +203,10 @@ enum fault ossfs_reserve(struct ossfs *o, const struct volume_request *v, char *
         bucket && prefix ? (*prefix ? path_join(bucket, prefix) : strdup(bucket)) : NULL;
 
     if (!plain || digest(v, prefix, ret_tag) < 0)
-        return no_memory(err);
+        return create_no_memory(err);
     _cleanup_free_ char *apart = str_printf("%s@%s", bucket, ret_tag);
     if (!apart)
-        return no_memory(err);
+        return create_no_memory(err);
     int r = path_mkdirs_at(AT_FDCWD, o->root, 0755);
     if (r < 0) {
         err_sys(err, r, "storage.ossfs_mount_root %s", o->root);
@@ -277,7 +272,7 @@ static enum fault mount_it(struct ossfs *o, const char *path, const struct volum
                           .timeout_ms = o->mount_timeout_ms};
 
     if (!prefix || !real)
-        return no_memory(err);
+        return create_no_memory(err);
     if (oss_is_mounted(real) > 0) {
         if (!is_dead(path))
             return FAULT_NONE;

@@ -1,6 +1,5 @@
 /* The words of an object-storage volume. Pure functions; any thread; the service's volumes.c calls
  * this. */
-#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -13,13 +12,7 @@
 
 static bool is_bucket(const char *s) {
     size_t n = strlen(s);
-
-    if (n == 0 || n == 2 || n > 63 || s[0] == '-' || s[n - 1] == '-')
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (!islower((unsigned char)s[i]) && !isdigit((unsigned char)s[i]) && s[i] != '-')
-            return false;
-    return true;
+    return str_is_dns_label(s) && n != 2 && n <= 63;
 }
 
 static bool has_control(const char *s) {
@@ -59,7 +52,8 @@ static bool is_option(const char *s) {
         const char *eq = memchr(s, '=', n), *end = s + n;
         if (*s == '-' || strncasecmp(s, KEY_OPTIONS, strlen(KEY_OPTIONS)) == 0)
             return false;
-        if (eq && eq + 1 < end && (eq[1] == '~' || eq[1] == '.' || memchr(eq, '/', (size_t)(end - eq))))
+        if (eq && eq + 1 < end &&
+            (eq[1] == '~' || eq[1] == '.' || memchr(eq, '/', (size_t)(end - eq))))
             return false;
         for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
             if (is_named(s, n, ours[i]))

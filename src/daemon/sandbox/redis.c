@@ -159,32 +159,32 @@ static ssize_t take_line(const char *data, size_t len, struct redis_text *ret) {
 }
 
 /* The number of a "$" or "*" line; -1 = nil. */
-static int take_count(const struct redis_text *line, int64_t max, int64_t *ret) {
-    uint64_t n;
-
-    if (line->len == 2 && memcmp(line->data, "-1", 2) == 0) {
-        *ret = -1;
-        return 0;
-    }
-    if (str_to_u64n(line->data, line->len, &n) < 0)
-        return -EBADMSG;
-    if (n > (uint64_t)max)
-        return -EMSGSIZE;
-    *ret = (int64_t)n;
-    return 0;
-}
-
-/* After the "$". */
-static ssize_t take_text(const char *data, size_t len, struct redis_text *ret) {
+static ssize_t take_count(const char *data, size_t len, int64_t max, int64_t *ret) {
     struct redis_text line;
-    int64_t n = 0;
+    uint64_t n;
     ssize_t used = take_line(data, len, &line);
 
     if (used <= 0)
         return used;
-    int r = take_count(&line, REDIS_MAX_REPLY, &n);
-    if (r < 0)
-        return r;
+    if (line.len == 2 && memcmp(line.data, "-1", 2) == 0) {
+        *ret = -1;
+        return used;
+    }
+    if (str_to_u64n(line.data, line.len, &n) < 0)
+        return -EBADMSG;
+    if (n > (uint64_t)max)
+        return -EMSGSIZE;
+    *ret = (int64_t)n;
+    return used;
+}
+
+/* After the "$". */
+static ssize_t take_text(const char *data, size_t len, struct redis_text *ret) {
+    int64_t n = 0;
+    ssize_t used = take_count(data, len, REDIS_MAX_REPLY, &n);
+
+    if (used <= 0)
+        return used;
     *ret = (struct redis_text){0};
     if (n < 0)
         return used;
@@ -198,15 +198,11 @@ static ssize_t take_text(const char *data, size_t len, struct redis_text *ret) {
 
 /* After the "*". */
 static ssize_t take_list(const char *data, size_t len, struct redis_reply *ret) {
-    struct redis_text line;
     int64_t n = 0;
-    ssize_t used = take_line(data, len, &line);
+    ssize_t used = take_count(data, len, REDIS_MAX_ITEMS, &n);
 
     if (used <= 0)
         return used;
-    int r = take_count(&line, REDIS_MAX_ITEMS, &n);
-    if (r < 0)
-        return r;
     if (n < 0)
         ret->type = REDIS_NIL;
     for (int64_t i = 0; i < n; i++) {

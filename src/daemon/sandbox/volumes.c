@@ -6,7 +6,6 @@
  */
 #include "daemon/sandbox/volumes.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -18,17 +17,6 @@ enum fault volume_fail(struct err *err, enum fault f, const struct volume_reques
                        const char *text) {
     err_set(err, -EINVAL, "Volume '%.63s': %s", v->name, text);
     return f;
-}
-
-bool volume_is_name(const char *s, size_t max) {
-    size_t n = strlen(s);
-
-    if (n == 0 || n > max || s[0] == '-' || s[n - 1] == '-')
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (!islower((unsigned char)s[i]) && !isdigit((unsigned char)s[i]) && s[i] != '-')
-            return false;
-    return true;
 }
 
 bool path_has_dotdot(const char *path) {
@@ -59,7 +47,7 @@ static enum fault check_one(const struct service_opts *o, const struct create_re
     for (size_t k = 0; k < i; k++)
         if (strcmp(rq->volumes[k].name, v->name) == 0)
             return volume_fail(err, FAULT_VOLUME_DUPLICATE, v, "the name is used twice.");
-    if (!volume_is_name(v->name, 63))
+    if (!str_is_dns_label(v->name) || strlen(v->name) > 63)
         return volume_fail(err, FAULT_VOLUME_NAME, v,
                            "the name must be at most 63 lower-case letters, digits and '-'.");
     if (v->mount_path[0] != '/')
@@ -101,11 +89,6 @@ static bool has(const struct strv *list, const char *s) {
     return false;
 }
 
-static enum fault no_memory(struct err *err) {
-    err_set(err, -ENOMEM, "out of memory");
-    return FAULT_CREATE;
-}
-
 /* One key counts once, however many volumes of the request have it. */
 static enum fault plan_oss(struct service *s, struct volume_request *v, struct sandbox *sb,
                            struct err *err) {
@@ -125,14 +108,14 @@ static enum fault plan_oss(struct service *s, struct volume_request *v, struct s
     if (strv_add(&sb->oss_tags, tag) == 0 && strv_add(paths, path) == 0)
         return FAULT_NONE;
     ossfs_unreserve(s->oss, path);
-    return no_memory(err);
+    return create_no_memory(err);
 }
 
 static enum fault plan_named(const struct volume_request *v, struct sandbox_spec *spec,
                              struct err *err) {
     if (!v->create_if_missing || !v->delete_on_termination || has(&spec->own_volumes, v->claim))
         return FAULT_NONE;
-    return strv_add(&spec->own_volumes, v->claim) < 0 ? no_memory(err) : FAULT_NONE;
+    return strv_add(&spec->own_volumes, v->claim) < 0 ? create_no_memory(err) : FAULT_NONE;
 }
 
 static void release_mounts(struct service *s, const struct sandbox_spec *spec) {
@@ -162,7 +145,7 @@ static enum fault resolve_one(struct service *s, const struct create_request *rq
     if (v->kind == VOLUME_NAMED)
         return volume_named_resolve(s->o.driver, id, v, m, own, err);
     if (v->kind == VOLUME_OSS)
-        return (m->source = strdup(v->host_path)) ? FAULT_NONE : no_memory(err);
+        return (m->source = strdup(v->host_path)) ? FAULT_NONE : create_no_memory(err);
     return volume_host_resolve(&s->o, rq, v, &m->source, err);
 }
 
@@ -178,7 +161,7 @@ enum fault volumes_resolve(struct service *s, const struct create_request *rq,
         const struct volume_request *v = &rq->volumes[i];
         struct mount_spec *m = spec->mounts ? &spec->mounts[spec->n_mounts] : NULL;
         if (!m || !(m->target = path_clean(v->mount_path))) {
-            f = no_memory(err);
+            f = create_no_memory(err);
             break;
         }
         spec->n_mounts++;

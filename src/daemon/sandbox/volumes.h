@@ -48,6 +48,5 @@ enum fault volume_named_resolve(struct driver *d, const char *sandbox_id,
 /* ---- small things ---- */
 enum fault volume_fail(struct err *err, enum fault f, const struct volume_request *v,
                        const char *text);
-bool volume_is_name(const char *s, size_t max);
 bool path_has_dotdot(const char *path);
 bool path_is_below(const char *path, const char *entry); /* equal, or below at a '/' boundary */

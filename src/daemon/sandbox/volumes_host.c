@@ -107,10 +107,8 @@ enum fault volume_host_resolve(const struct service_opts *o, const struct create
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): _cleanup_ */
     _cleanup_free_ char *path = joined ? path_clean(joined) : NULL;
 
-    if (!path) {
-        err_set(err, -ENOMEM, "out of memory");
-        return FAULT_CREATE;
-    }
+    if (!path)
+        return create_no_memory(err);
     char *real = realpath(path, NULL);
     if (!real && errno == ENOENT) {
         enum fault f = make_directory(o, rq, v, path, err);

@@ -18,7 +18,7 @@ static bool is_of_a_sandbox(const char *claim) {
 
 enum fault volume_named_check(const struct driver_rules *rules, const struct volume_request *v,
                               struct err *err) {
-    if (!volume_is_name(v->claim ? v->claim : "", CLAIM_MAX))
+    if (!v->claim || !str_is_dns_label(v->claim) || strlen(v->claim) > CLAIM_MAX)
         return volume_fail(err, FAULT_VOLUME_NAMED, v,
                            "pvc.claimName must be at most 253 lower-case letters, digits and '-'.");
     if (is_of_a_sandbox(v->claim))
@@ -55,10 +55,7 @@ static enum fault resolve_part(const struct volume_request *v, const char *mount
                            "subPath leads outside of the volume through a symlink.");
     }
     *ret = real ? real : strdup(path);
-    if (*ret)
-        return FAULT_NONE;
-    err_set(err, -ENOMEM, "out of memory");
-    return FAULT_CREATE;
+    return *ret ? FAULT_NONE : create_no_memory(err);
 }
 
 static enum fault take_part(const struct volume_request *v, const struct volume_info *info,
@@ -75,10 +72,8 @@ static enum fault take_part(const struct volume_request *v, const struct volume_
     _cleanup_free_ char *joined = root ? path_join(root, v->sub_path) : NULL;
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): _cleanup_ */
     _cleanup_free_ char *path = joined ? path_clean(joined) : NULL;
-    if (!path) {
-        err_set(err, -ENOMEM, "out of memory");
-        return FAULT_CREATE;
-    }
+    if (!path)
+        return create_no_memory(err);
     if (!path_is_below(path, root))
         return volume_fail(err, FAULT_VOLUME_SUB_PATH, v, "subPath leads outside of the volume.");
     return resolve_part(v, root, path, &ret->source, err);
@@ -86,18 +81,13 @@ static enum fault take_part(const struct volume_request *v, const struct volume_
 
 static enum fault take(const struct volume_request *v, struct volume_info *info,
                        struct mount_spec *ret, struct strv *own, struct err *err) {
-    if (info->created && v->delete_on_termination && strv_add(own, v->claim) < 0) {
-        err_set(err, -ENOMEM, "out of memory");
-        return FAULT_CREATE;
-    }
+    if (info->created && v->delete_on_termination && strv_add(own, v->claim) < 0)
+        return create_no_memory(err);
     if (!str_is_empty(v->sub_path))
         return take_part(v, info, ret, err);
     ret->volume = strdup(v->claim);
     ret->source = TAKE_PTR(info->mountpoint);
-    if (ret->volume)
-        return FAULT_NONE;
-    err_set(err, -ENOMEM, "out of memory");
-    return FAULT_CREATE;
+    return ret->volume ? FAULT_NONE : create_no_memory(err);
 }
 
 enum fault volume_named_resolve(struct driver *d, const char *sandbox_id,

@@ -168,7 +168,8 @@ void work_load(struct work_pool *p, struct work_load *ret) {
     pthread_mutex_unlock(&p->lock);
 }
 
-size_t work_pending(const struct work_pool *p) {
+/* Submitted or posted, not done; loop thread. */
+static size_t work_pending(const struct work_pool *p) {
     struct work_pool *m = (struct work_pool *)p;
     pthread_mutex_lock(&m->lock);
     size_t n = m->pending;

@@ -27,7 +27,6 @@ struct work_load {
     size_t waiting; /* submitted, no thread has taken them yet */
 };
 void work_load(struct work_pool *p, struct work_load *ret);
-size_t work_pending(const struct work_pool *p); /* submitted or posted, not done; loop thread */
 /*
  * Ends in two steps, on the loop thread. drain: runs what was submitted to its end, `done`
  * included, and stops the threads; what is submitted later runs at once on the loop. stop: flushes

@@ -375,7 +375,8 @@ static const struct snapdb_ops ops = {
     .free = file_free,
 };
 
-char *snapdb_expand(const char *path) {
+/* "~" and "~/…" are the home directory; malloc'd. */
+static char *snapdb_expand(const char *path) {
     if (strcmp(path, "~") != 0 && !str_starts(path, "~/"))
         return strdup(path);
     const char *home = getenv("HOME");

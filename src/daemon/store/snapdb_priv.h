@@ -21,8 +21,6 @@ struct snapdb { /* first member of each implementation's own */
  * return of cb stops and is returned. */
 int snapdb_file_each(const char *path, int (*cb)(const struct snap_row *row, void *ud), void *ud,
                      struct err *err);
-/* "~" and "~/…" are the home directory; malloc'd. */
-char *snapdb_expand(const char *path);
 
 #define SNAP_TIME_SIZE 48
 /* ISO 8601 as the column has it: "+00:00", six digits when there are microseconds, else none. Sorts

@@ -4,15 +4,15 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-const int64_t hist_bounds_us[HIST_BOUNDS] = {1000,    2500,    5000,     10000,    25000,
-                                             50000,   100000,  250000,   500000,   1000000,
-                                             2500000, 5000000, 10000000, 30000000, 60000000};
+static const int64_t bounds_us[HIST_BOUNDS] = {1000,    2500,    5000,     10000,    25000,
+                                               50000,   100000,  250000,   500000,   1000000,
+                                               2500000, 5000000, 10000000, 30000000, 60000000};
 
 void hist_add(struct hist *h, int64_t us) {
     size_t i = 0;
 
     us = us < 0 ? 0 : us;
-    while (i < HIST_BOUNDS && us > hist_bounds_us[i])
+    while (i < HIST_BOUNDS && us > bounds_us[i])
         i++;
     h->in[i]++;
     h->n++;
@@ -26,7 +26,7 @@ void hist_write(struct buf *out, const char *name, const char *labels, const str
     for (size_t i = 0; i < HIST_BOUNDS; i++) {
         below += h->in[i];
         buf_printf(out, "%s_bucket{%s%sle=\"%g\"} %" PRIu64 "\n", name, labels, comma,
-                   (double)hist_bounds_us[i] / 1e6, below);
+                   (double)bounds_us[i] / 1e6, below);
     }
     buf_printf(out, "%s_bucket{%s%sle=\"+Inf\"} %" PRIu64 "\n", name, labels, comma, h->n);
     buf_printf(out, "%s_sum%s%s%s %.6f\n", name, open, labels, close, (double)h->sum_us / 1e6);
@@ -44,7 +44,7 @@ json_t *hist_point(const struct hist *h, json_t *attributes, int64_t since_us, i
     json_t *counts = json_array(), *bounds = json_array();
 
     for (size_t i = 0; i < HIST_BOUNDS; i++)
-        json_array_append_new(bounds, json_real((double)hist_bounds_us[i] / 1e3));
+        json_array_append_new(bounds, json_real((double)bounds_us[i] / 1e3));
     for (size_t i = 0; i <= HIST_BOUNDS; i++)
         json_array_append_new(counts, text_of(h->in[i]));
     return json_pack("{s:o,s:o,s:o,s:o,s:f,s:o,s:o}", "attributes", attributes, "startTimeUnixNano",

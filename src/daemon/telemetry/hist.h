@@ -5,7 +5,6 @@
 #include "base/json.h"
 
 #define HIST_BOUNDS 15
-extern const int64_t hist_bounds_us[HIST_BOUNDS];
 
 struct hist {
     uint64_t in[HIST_BOUNDS + 1]; /* not cumulative; the last: above all bounds */

@@ -49,7 +49,8 @@ static void put_limits(json_t *o, const struct driver_rules *r) {
     put(o, "resourceLimits.*", others);
 }
 
-json_t *capabilities_of_create(struct service *s) {
+/* Fields of a create -> "honoured", "refused", "ignored"; new reference. */
+static json_t *fields_of_create(struct service *s) {
     const struct driver_rules *r = service_rules(s);
     json_t *o = json_object();
 
@@ -78,6 +79,6 @@ void op_capabilities(struct call *c) {
 
     xch_json(c->x, 200,
              json_pack("{s:s,s:s,s:o,s:o}", "driver", service_driver_name(s), "version",
-                       COVE_VERSION, "create", capabilities_of_create(s), "capabilities",
+                       COVE_VERSION, "create", fields_of_create(s), "capabilities",
                        own ? own : json_object()));
 }

@@ -7,8 +7,6 @@
 #define DIAG_SINCE_DEFAULT_S 600       /* what an unreadable `since` counts as */
 
 bool diag_is_secret_name(const char *name, size_t len);
-/* Without the user part of URLs. */
-void diag_put_masked(struct buf *b, const char *value);
 
 /* The service's own record in the form of a driver's description (docker.h). New reference. */
 json_t *diag_own_details(const struct sandbox *sb);

@@ -27,7 +27,8 @@ bool diag_is_secret_name(const char *name, size_t len) {
     return false;
 }
 
-void diag_put_masked(struct buf *b, const char *value) {
+/* Without the user part of URLs. */
+static void put_masked(struct buf *b, const char *value) {
     const char *p;
 
     while ((p = strstr(value, "://"))) {
@@ -140,7 +141,7 @@ static void put_state(struct buf *b, const json_t *d, const struct sandbox *sb) 
     }
     if (!str_is_empty(json_str(d, "error"))) {
         buf_printf(b, "%-16s", "Error:");
-        diag_put_masked(b, json_str(d, "error"));
+        put_masked(b, json_str(d, "error"));
         buf_char(b, '\n');
     }
 }
@@ -202,7 +203,7 @@ static void put_labels(struct buf *b, const json_t *labels) {
         if (diag_is_secret_name(keys[i], strlen(keys[i])))
             buf_str(b, "***");
         else
-            diag_put_masked(b, value ? value : "");
+            put_masked(b, value ? value : "");
         buf_char(b, '\n');
     }
 }
@@ -222,7 +223,7 @@ static void put_environment(struct buf *b, const json_t *env) {
         if (diag_is_secret_name(entry, n))
             buf_printf(b, "%.*s=***", (int)n, entry);
         else
-            diag_put_masked(b, entry);
+            put_masked(b, entry);
         buf_char(b, '\n');
     }
 }
@@ -252,7 +253,7 @@ static void event(struct lines *l, const char *label, const char *value) {
     if (str_is_empty(value))
         return;
     buf_printf(l->b, "%-12s", label);
-    diag_put_masked(l->b, value);
+    put_masked(l->b, value);
     buf_char(l->b, '\n');
     l->n++;
 }
@@ -273,7 +274,7 @@ static void put_health(struct lines *l, const json_t *health, int64_t limit) {
             if (*p == '\n' || *p == '\r')
                 *p = ' ';
         buf_str(l->b, "  ");
-        diag_put_masked(l->b, probe);
+        put_masked(l->b, probe);
         buf_char(l->b, '\n');
         l->n++;
     }

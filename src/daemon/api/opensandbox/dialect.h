@@ -34,8 +34,8 @@ void render_time(json_t *o, const char *key, int64_t us);
 
 /* request.c */
 extern const struct schema policy_schema, policy_rule_schema;
-#define DNS_NAME_PATTERN "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-bool is_dns_name(const char *s); /* names of volumes, claims and pools */
+/* str_is_dns_label() as clients know it: names of volumes, claims and pools */
+#define DNS_LABEL_PATTERN "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 /* Body of a create (NUL-terminated) -> create_request. false: violations were added, or (none
  * were) err says what else was wrong. */
 bool parse_create(const char *data, size_t len, struct create_request *ret, json_t *detail,
@@ -79,9 +79,6 @@ void op_openapi(struct call *c);
 void op_docs(struct call *c);
 void op_docs_redirect(struct call *c);
 
-/* endpoints.c: "host:port" under which this server is reached; malloc'd */
-char *public_address(struct api *a);
-
 /* proxy.c: passes the request on to a port of a sandbox */
 struct relay {
     const char *id;
@@ -97,6 +94,3 @@ bool relay_resolve(struct xch *x, const char *id, int64_t port, struct target *r
 void relay_run(struct xch *x, const struct target *to, const struct relay *r);
 /* errors.c */
 void answer_not_found(struct xch *x, const char *id);
-
-/* capabilities.c: fields of a create -> "honoured", "refused", "ignored"; new reference */
-json_t *capabilities_of_create(struct service *s);

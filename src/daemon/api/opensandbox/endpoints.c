@@ -19,7 +19,8 @@ static const char *public_host(struct api *a) {
     return a->public_host;
 }
 
-char *public_address(struct api *a) {
+/* "host:port" under which this server is reached; malloc'd. */
+static char *public_address(struct api *a) {
     return a->eip ? hosts_eip_base(a->eip, a->o.port)
                   : str_printf("%s:%u", public_host(a), a->o.port);
 }

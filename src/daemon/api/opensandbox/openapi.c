@@ -267,7 +267,8 @@ static json_t *make(void) {
         "header", "name", "OPEN-SANDBOX-API-KEY");
 }
 
-const char *openapi_text(struct api *a, size_t *ret_len) {
+/* Made once; borrowed from the api; NULL on -ENOMEM. */
+static const char *openapi_text(struct api *a, size_t *ret_len) {
     if (!a->openapi) {
         _cleanup_buf_ struct buf b = BUF_INIT(MAX_DOCUMENT);
         _cleanup_json_ json_t *o = make();

@@ -31,6 +31,3 @@ extern const struct schema created_answer, sandbox_answer, sandboxes_answer, ren
     snapshot_answer, snapshots_answer, endpoint_answer, diagnostics_answer, pool_answer,
     pools_answer, policy_answer, template_answer, templates_answer, health_answer, version_answer,
     capabilities_answer, images_answer, import_answer, error_answer, violations_answer;
-
-/* openapi.c: the document as text; made once. Borrowed from the api; NULL on -ENOMEM. */
-const char *openapi_text(struct api *a, size_t *ret_len);

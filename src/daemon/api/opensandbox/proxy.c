@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cidr.h"
 #include "base/log.h"
 #include "daemon/api/opensandbox/dialect.h"
 #include "daemon/api/opensandbox/hosts.h"
-#include "daemon/api/opensandbox/trusted.h"
 #include "daemon/api/schema.h"
 #include "daemon/sandbox/access.h"
 #include "net/proxy.h"
@@ -124,7 +124,7 @@ static bool is_trusted(const struct xch *x) {
     int port = 0;
 
     h1_req_peer(x->req, peer, sizeof peer, &port);
-    return port && trusted_has(x->api->o.trusted_proxies, peer);
+    return port && cidr_list_has(x->api->o.trusted_proxies, peer);
 }
 
 /* Headers of the request that do not go on, with one more list. */

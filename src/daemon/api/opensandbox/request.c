@@ -9,17 +9,6 @@
 
 #define SIZE_PATTERN "^\\d+(\\.\\d+)?(Ki|Mi|Gi|Ti|Pi|Ei)?$"
 
-bool is_dns_name(const char *s) {
-    size_t n = strlen(s);
-
-    if (n == 0 || s[0] == '-' || s[n - 1] == '-')
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (!islower((unsigned char)s[i]) && !isdigit((unsigned char)s[i]) && s[i] != '-')
-            return false;
-    return true;
-}
-
 static bool is_rooted(const char *s) {
     return s[0] == '/';
 }
@@ -106,8 +95,8 @@ static const struct schema named_volume = {
          .type = F_STRING,
          .flags = FIELD_REQUIRED | FIELD_MAX,
          .max = 253,
-         .matches = is_dns_name,
-         .pattern = DNS_NAME_PATTERN},
+         .matches = str_is_dns_label,
+         .pattern = DNS_LABEL_PATTERN},
         {.name = "createIfNotExists", .snake = "create_if_not_exists", .type = F_BOOL},
         {.name = "deleteOnSandboxTermination",
          .snake = "delete_on_sandbox_termination",
@@ -146,8 +135,8 @@ static const struct schema volume = {.name = "Volume",
                                           .type = F_STRING,
                                           .flags = FIELD_REQUIRED | FIELD_MAX,
                                           .max = 63,
-                                          .matches = is_dns_name,
-                                          .pattern = DNS_NAME_PATTERN},
+                                          .matches = str_is_dns_label,
+                                          .pattern = DNS_LABEL_PATTERN},
                                          {.name = "host", .type = F_OBJECT, .sub = &host_volume},
                                          {.name = "pvc", .type = F_OBJECT, .sub = &named_volume},
                                          {.name = "ossfs", .type = F_OBJECT, .sub = &oss_volume},

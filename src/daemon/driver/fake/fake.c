@@ -15,7 +15,7 @@ struct inst *fake_find(struct fake *f, const char *id) {
     return NULL;
 }
 
-struct inst *fake_add(struct fake *f, const char *id) {
+static struct inst *fake_add(struct fake *f, const char *id) {
     struct inst *i = calloc(1, sizeof *i);
     if (!i)
         abort();
@@ -25,7 +25,7 @@ struct inst *fake_add(struct fake *f, const char *id) {
     return i;
 }
 
-void fake_drop(struct inst *i) {
+static void fake_drop(struct inst *i) {
     list_remove(&i->link);
     free(i);
 }

@@ -45,9 +45,7 @@ struct fake {
 static inline struct fake *of(struct driver *d) {
     return container_of(d, struct fake, d);
 }
-struct inst *fake_find(struct fake *f, const char *id); /* lock held, as the next two */
-struct inst *fake_add(struct fake *f, const char *id);
-void fake_drop(struct inst *i);
+struct inst *fake_find(struct fake *f, const char *id); /* lock held */
 /* Takes the lock, counts, waits while held. A scripted failure is returned; the lock stays taken.
  */
 int fake_enter(struct fake *f, enum fake_op op, struct err *err);

@@ -136,8 +136,6 @@ int native_remove(struct driver *d, const char *id, struct err *err);
  * nothing runs; 0, or -ETIMEDOUT when processes could not be killed (everything is kept then, for
  * the next try). Frees slot and netns. */
 int box_teardown(struct native *n, struct box *b, struct err *err);
-/* Drops the namespace and keeps its number from being reused while a dial may still hold it. */
-void netns_retire(struct native *n, int fd);
 
 /* trash.c */
 int trash_new(struct native *n, struct trash **ret);
@@ -171,7 +169,7 @@ bool parked_take(struct stock *pool, unsigned *ret_slot, char *ret_key, size_t s
 /* warm.c */
 int warm_new(struct native *n, const char *image, unsigned size, struct warm **ret);
 struct warm *warm_free(struct warm *w); /* removes what waits; returns NULL */
-void warm_refill(struct warm *w); /* see stock_refill(); w may be NULL */
+void warm_refill(struct warm *w);       /* see stock_refill(); w may be NULL */
 
 /* recover.c */
 int native_recover(struct driver *d, const char *const *known, const char *const *undone,

@@ -14,7 +14,8 @@
 
 #define KILL_TIMEOUT_MS 5000
 
-void netns_retire(struct native *n, int fd) {
+/* Drops the namespace and keeps its number from being reused while a dial may still hold it. */
+static void netns_retire(struct native *n, int fd) {
     if (fd < 0)
         return;
     /* A dial may have read this number a moment ago. It must not meet another sandbox's namespace,

@@ -1,5 +1,5 @@
-/* The list of trusted proxies: addresses and networks, as written by the operator. Pure. */
-#include "daemon/api/opensandbox/trusted.h"
+/* Addresses and networks in words (see cidr.h). Pure functions; any thread. */
+#include "base/cidr.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -40,7 +40,7 @@ static int parse_net(const char *s, unsigned char ret[16], unsigned *ret_bits) {
     return 0;
 }
 
-bool trusted_is_valid(const char *entry) {
+bool cidr_is_valid(const char *entry) {
     unsigned char net[16];
     unsigned bits;
 
@@ -55,11 +55,11 @@ static bool is_in(const unsigned char a[16], const unsigned char net[16], unsign
     return rest == 0 || ((a[bytes] ^ net[bytes]) & (0xff << (8 - rest))) == 0;
 }
 
-bool trusted_has(const char *const *list, const char *peer) {
+bool cidr_list_has(const char *const *list, const char *address) {
     unsigned char a[16], net[16];
     unsigned bits;
 
-    if (!list || !*list || parse_address(peer, a) < 0)
+    if (!list || !*list || parse_address(address, a) < 0)
         return false;
     for (; *list; list++)
         if (parse_net(*list, net, &bits) == 0 && is_in(a, net, bits))
