@@ -128,6 +128,17 @@ TEST(gvisor_and_a_guard_is_a_warning) {
     done();
 }
 
+TEST(what_has_no_use_is_a_warning) {
+    ASSERT_OK(parse("[docker]\nnetwork_mode = \"bridge\"\n"));
+    ASSERT_INT(warnings.n, 1);
+    ASSERT(strstr(warnings.v[0], "f.toml:1: docker has no use with runtime.type \"native\""));
+    done();
+    ASSERT_OK(parse(DOCKER "[egress]\nimage = \"e\"\nmode = \"dns+nft\"\n"));
+    ASSERT_INT(warnings.n, 1);
+    ASSERT(strstr(warnings.v[0], "runtime.execd_image"));
+    done();
+}
+
 TEST(values_of_the_docker_section) {
     static const struct refusal all[] = {
         {DOCKER "[docker]\nport_range_min = 50000\nport_range_max = 50000\n",
