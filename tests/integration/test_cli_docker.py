@@ -5,7 +5,7 @@ import time
 import dockerkit
 import pytest
 
-from test_cli import cove
+from clikit import cove
 
 IMAGE = "cove-test/busybox"
 
