@@ -461,6 +461,8 @@ def test_persisted_override_of_another_server_beats_the_label(docker, tmp_path):
 
 
 def test_an_override_ends_with_its_sandbox(docker, tmp_path):
+    docker.image("busybox")
+    (tmp_path / ".opensandbox/metadata/_expiration").mkdir(parents=True)  # an official server was here before
     with dockerkit.serve(docker, env={"HOME": str(tmp_path)}) as s:
         kept = lambda i: [p for p in tmp_path.rglob("*") if i in p.name]  # noqa: E731
         gone, deleted = s.create()["id"], s.create()["id"]
