@@ -53,7 +53,7 @@ int cmd_cp(const struct args *a) {
                          "the path in the sandbox must be absolute, as in 3f2a:/tmp/file");
     _cleanup_free_ char *name = str_ndup(word, (size_t)(remote - word) - 1);
     _cleanup_(cove_client_freep) struct cove_client *c = connect_daemon(a);
-    _cleanup_free_ char *id = c && name ? resolve_sandbox(a, c, name) : NULL;
+    _cleanup_free_ char *id = c && name ? resolve_running(a, c, name) : NULL;
     if (!id)
         return EXIT_FAILED;
     struct copy cp = {0};

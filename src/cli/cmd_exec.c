@@ -23,7 +23,7 @@ int cmd_exec(const struct args *a) {
     if (status)
         return status;
     _cleanup_(cove_client_freep) struct cove_client *c = connect_daemon(a);
-    _cleanup_free_ char *id = c ? resolve_sandbox(a, c, a->words[0]) : NULL;
+    _cleanup_free_ char *id = c ? resolve_running(a, c, a->words[0]) : NULL;
     if (!id)
         return EXIT_COVE;
     signals_setup(2); /* the first goes to the command, the second kills it, the third is for us */

@@ -10,6 +10,9 @@ bool daemon_is_local(const struct args *a);
 /* The full id that `word` is or begins; NULL after an error was printed. malloc'd. */
 char *resolve_sandbox(const struct args *a, struct cove_client *c, const char *word);
 
+/* The same, for what needs its processes: a sandbox that is paused or has ended is an error. */
+char *resolve_running(const struct args *a, struct cove_client *c, const char *word);
+
 /* cove_client_free and friends for _cleanup_ */
 static inline void cove_client_freep(struct cove_client **c) {
     cove_client_free(*c);

@@ -48,7 +48,7 @@ def test_create_exec_cp_logs_rm(daemon, box, tmp_path):
     wait_failed(daemon, other)
     assert "here /usr" in cove("logs", other, daemon=daemon).stdout.decode()
     r = cove("exec", other, "--", "true", daemon=daemon)
-    assert r.returncode == 125 and "is failed" in r.stderr.decode(), r
+    assert r.returncode == 125 and "has ended" in r.stderr.decode(), r
     assert {b["id"] for b in json.loads(cove("ps", "--json", daemon=daemon).stdout)} == {box, other}
     assert cove("rm", "--all", daemon=daemon).returncode == 0
     assert cove("ps", "-q", daemon=daemon).stdout == b""
@@ -60,6 +60,13 @@ def wait_failed(daemon, sandbox_id):
             return
         time.sleep(0.1)
     raise AssertionError("still running")
+
+
+def test_a_paused_sandbox_does_not_hang_the_caller(daemon, box):
+    assert daemon.request("POST", f"/v1/sandboxes/{box}/pause").status == 202
+    for args in (("exec", box, "--", "true"), ("cp", f"{box}:/etc/passwd", "-")):
+        r = cove(*args, daemon=daemon, timeout=10)
+        assert r.returncode != 0 and "is paused" in r.stderr.decode(), r
 
 
 @pytest.mark.parametrize("args,text", [
