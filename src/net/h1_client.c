@@ -27,7 +27,6 @@ struct h1_call {
     struct h1_call_ops ops;
     void *ud;
     struct h1_pool *pool;
-    uint64_t pool_epoch;
     char *key;
     struct sock_dial *dial;
     struct sock *sock;
@@ -88,7 +87,7 @@ static void complete(struct h1_call *c, size_t left_over) {
                 left_over == 0;
 
     if (keep)
-        h1_pool_put(c->pool, c->key, TAKE_PTR(c->sock), c->pool_epoch);
+        h1_pool_put(c->pool, c->key, TAKE_PTR(c->sock));
     finish(c, 0, &none);
 }
 
@@ -461,7 +460,6 @@ int h1_call(uv_loop_t *loop, const struct h1_call_opts *o, const struct h1_call_
     r = format_head(o, &c->pending);
     if (r == 0 && o->pool) {
         c->pool = h1_pool_ref(o->pool);
-        c->pool_epoch = h1_pool_epoch(o->pool);
         c->key = make_key(o);
         r = c->key ? 0 : -ENOMEM;
     }

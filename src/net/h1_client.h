@@ -10,8 +10,6 @@ struct h1_pool;
 /* idle_max: kept idle connections per address. idle_ms: how long one is kept. */
 struct h1_pool *h1_pool_new(uv_loop_t *loop, unsigned idle_max, unsigned idle_ms);
 void h1_pool_free(struct h1_pool *p);
-/* Forgets idle connections kept under this key (a sandbox that is gone). */
-void h1_pool_drop(struct h1_pool *p, const char *key);
 
 struct h1_call;
 struct h1_call_ops {

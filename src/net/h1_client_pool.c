@@ -37,7 +37,6 @@ struct h1_pool {
     bool is_closed;
     uv_loop_t *loop;
     unsigned idle_max, idle_ms;
-    uint64_t epoch;
     struct map *keys;
     struct list idle; /* all of them, oldest first */
     unsigned n;
@@ -136,19 +135,6 @@ void h1_pool_free(struct h1_pool *p) {
     h1_pool_unref(p);
 }
 
-void h1_pool_drop(struct h1_pool *p, const char *key) {
-    struct key *k = map_get(p->keys, key);
-
-    p->epoch++;
-    for (unsigned n = k ? k->n : 0; n > 0; n--) /* the last one takes the key along */
-        sock_close(detach(p, list_entry(k->idle.next, struct idle, in_key)), 0);
-    arm(p);
-}
-
-uint64_t h1_pool_epoch(const struct h1_pool *p) {
-    return p->epoch;
-}
-
 /* The loop may not have told us yet that the peer hung up. */
 static bool is_alive(const struct sock *s) {
     char c;
@@ -211,11 +197,10 @@ static int add(struct h1_pool *p, const char *key, struct sock *s) {
     return 0;
 }
 
-void h1_pool_put(struct h1_pool *p, const char *key, struct sock *s, uint64_t epoch) {
+void h1_pool_put(struct h1_pool *p, const char *key, struct sock *s) {
     struct key *k = map_get(p->keys, key);
 
-    if (p->is_closed || epoch != p->epoch || p->idle_max == 0 || p->idle_ms == 0 ||
-        sock_queued(s) > 0) {
+    if (p->is_closed || p->idle_max == 0 || p->idle_ms == 0 || sock_queued(s) > 0) {
         sock_close(s, 0);
         return;
     }

@@ -206,19 +206,8 @@ TEST(pool_limits) {
     o.max_idle_ms = 10;
     call(&loop, &o, &g);
     ASSERT_INT(p.n_conns, 4);
-    /* drop: forgotten at once; a call in flight does not bring its connection back */
-    h1_pool_drop(pool, "sandbox-1");
-    h1_pool_drop(pool, "never-seen");
-    turn_for(&loop, 10);
-    ASSERT_INT(look_at(&p, 3), 0);
-    o.max_idle_ms = 0;
-    got_reset(&g);
-    ASSERT_OK(h1_call(&loop, &o, &call_ops, &g, &g.call));
-    h1_pool_drop(pool, "sandbox-1");
-    TURN_UNTIL(&loop, g.is_over);
-    turn_for(&loop, 10);
-    ASSERT_INT(look_at(&p, 4), 0);
-    /* a pool freed under a call */
+    /* a pool freed under a call (on a connection of its own: the kept one is too old by then) */
+    turn_for(&loop, 30);
     got_reset(&g);
     ASSERT_OK(h1_call(&loop, &o, &call_ops, &g, &g.call));
     h1_pool_free(pool);

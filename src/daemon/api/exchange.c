@@ -94,7 +94,7 @@ void xch_hold(struct xch *x) {
 void xch_release(struct xch *x) {
     if (--x->refs > 0)
         return;
-    free(x->id);
+    free(x->memo);
     free(x->extra_text);
     free(x);
 }

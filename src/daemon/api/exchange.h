@@ -37,8 +37,7 @@ struct xch {
     bool is_local;                    /* came over the Unix socket */
     bool is_operator;                 /* and from uid 0 */
     unsigned refs;
-    char *id; /* a dialect's memory for the operation under way (sandbox id …); freed with the
-                 exchange */
+    char *memo; /* what a handler must remember (sandbox id …); freed with the exchange */
     struct h1_header extra[4]; /* of the answer; values static or living as long as the exchange */
     size_t n_extra;
     char *extra_text;         /* freed with the exchange */

@@ -13,7 +13,7 @@ struct call { /* what a handler gets: valid during the call */
     const struct route_match *m;
 };
 
-/* sandboxes.c: copies the sandbox id of the path to x->id, for handlers that wait for a body (the
+/* sandboxes.c: copies the sandbox id of the path to x->memo, for handlers that wait for a body (the
  * match does not outlive the call). false: answered. */
 bool keep_id(struct call *c);
 

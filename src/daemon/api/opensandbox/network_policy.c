@@ -76,7 +76,7 @@ static void on_body(struct xch *x, const char *data, size_t len) {
     if (!in)
         return;
     json_decref(in);
-    _cleanup_free_ char *id = TAKE_PTR(x->id); /* the relay has another use for it */
+    _cleanup_free_ char *id = TAKE_PTR(x->memo); /* the relay has another use for it */
     pass_on(x, id, data);
 }
 

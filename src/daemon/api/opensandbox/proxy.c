@@ -152,11 +152,11 @@ void relay_run(struct xch *x, const struct target *to, const struct relay *r) {
     if (to->path_prefix && sb && sb->spec.access_token && r->port != AGENT_PORT) /* the agent is on
         the way and asks for its token; it does not pass it on */
         add[n_add++] = (struct h1_header){"X-EXECD-ACCESS-TOKEN", sb->spec.access_token};
-    x->id = str_printf("%.64s:%lld", r->id, (long long)r->port); /* pool key */
-    x->extra_text = str_printf("%s:%lld", at, (long long)port);  /* Host, and named in errors */
+    x->memo = str_printf("%.64s:%lld", r->id, (long long)r->port); /* pool key */
+    x->extra_text = str_printf("%s:%lld", at, (long long)port);    /* Host, and named in errors */
     _cleanup_free_ char *target = str_printf("%s%s%s%s%s", before, *r->rest == '/' ? "" : "/",
                                              r->rest, query ? "?" : "", query ? query : "");
-    if (!x->id || !x->extra_text || !target) {
+    if (!x->memo || !x->extra_text || !target) {
         xch_error(x, 500, CODE_UNKNOWN, "out of memory");
         return;
     }
@@ -164,7 +164,7 @@ void relay_run(struct xch *x, const struct target *to, const struct relay *r) {
     proxy_run(x->req, &(struct proxy_opts){
                           .addr = to->addr,
                           .pool = x->api->pool,
-                          .pool_key = x->id,
+                          .pool_key = x->memo,
                           .target = target,
                           .host = x->extra_text,
                           .drop_request = drop_list(r->drop_more, drop),

@@ -38,7 +38,7 @@ static void on_created(enum fault f, const struct err *err, struct sandbox *sb,
     } else if (x->req) {
         json_t *body = render_created(sb);
         json_object_set(body, "metadata", sb->metadata);
-        if (json_object_size(sb->metadata) == 0 && !x->id)
+        if (json_object_size(sb->metadata) == 0 && !x->memo)
             json_object_del(body, "metadata");
         add_timing(x, steps);
         xch_json(x, 202, body);
@@ -62,7 +62,8 @@ static void create_body(struct xch *x, const char *data, size_t len) {
     h1_req_end_with_client(x->req); /* on_created must know whether somebody still waits */
     rq.is_operator = x->is_operator;
     if (rq.metadata)
-        x->id = strdup(""); /* remembers that a map was given: it is echoed even when it is empty */
+        x->memo =
+            strdup(""); /* remembers that a map was given: it is echoed even when it is empty */
     xch_hold(x);
     service_create(x->api->o.service, &rq, on_created, x);
 }
@@ -234,14 +235,14 @@ static void renew_body(struct xch *x, const char *data, size_t len) {
     if (!in)
         return;
     xch_hold(x);
-    service_renew(x->api->o.service, x->id, json_int(in, "expiresAt", 0), on_renewed, x);
+    service_renew(x->api->o.service, x->memo, json_int(in, "expiresAt", 0), on_renewed, x);
 }
 
 bool keep_id(struct call *c) {
-    c->x->id = strdup(c->m->params[0]);
-    if (!c->x->id)
+    c->x->memo = strdup(c->m->params[0]);
+    if (!c->x->memo)
         xch_error(c->x, 500, CODE_UNKNOWN, "out of memory");
-    return c->x->id != NULL;
+    return c->x->memo != NULL;
 }
 
 void op_renew(struct call *c) {
@@ -280,7 +281,7 @@ static void patch_body(struct xch *x, const char *data, size_t len) {
     if (!in)
         return;
     xch_hold(x);
-    service_patch_metadata(x->api->o.service, x->id, json_object_get(in, "body"), on_patched, x);
+    service_patch_metadata(x->api->o.service, x->memo, json_object_get(in, "body"), on_patched, x);
 }
 
 void op_patch_metadata(struct call *c) {

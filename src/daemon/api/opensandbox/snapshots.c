@@ -58,7 +58,7 @@ static void create_body(struct xch *x, const char *data, size_t len) {
     if (!in)
         return;
     xch_hold(x);
-    service_snapshot_create(x->api->o.service, x->id, json_str(in, "name"), on_created, x);
+    service_snapshot_create(x->api->o.service, x->memo, json_str(in, "name"), on_created, x);
 }
 
 void op_snapshot_create(struct call *c) {
