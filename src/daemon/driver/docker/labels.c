@@ -250,6 +250,13 @@ static int read_spec(const json_t *inspect, struct sandbox_spec *s) {
     return r;
 }
 
+/* It becomes part of names in the engine, of paths and of addresses. */
+static bool is_usable_id(const char *id) {
+    size_t n = strlen(id);
+    return n <= SANDBOX_ID_MAX && *id != '.' && *id != '-' &&
+           strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == n;
+}
+
 int docker_found(const struct docker *k, const json_t *inspect, struct found_sandbox *ret,
                  struct err *err) {
     struct found_sandbox f = {0};
@@ -257,7 +264,7 @@ int docker_found(const struct docker *k, const json_t *inspect, struct found_san
                *expires = docker_label(inspect, LABEL_EXPIRES_AT);
     const json_t *labels = json_object_get(json_object_get(inspect, "Config"), "Labels");
 
-    if (!id || strlen(id) > SANDBOX_ID_MAX)
+    if (!id || !is_usable_id(id))
         return err_set(err, -EINVAL, "a container without a usable label " LABEL_ID);
     if (!docker_is_mine(k, labels))
         return err_set(err, -ENOENT, "container of another daemon");

@@ -173,18 +173,20 @@ int docker_decode_found(const struct docker *k, const json_t *inspect, struct fo
     return 0;
 }
 
-/* Says the image, and not who made the container, that it is a sandbox and where it is reached?
- * Then its labels are the word of whoever made the image. */
+/* Says the image, and not who made the container, that it is a sandbox and at which ports of this
+ * machine it is reached? Then its labels are the word of whoever made the image. A token alone may
+ * be left of a snapshot of another server; it leads nowhere. */
 static int check_origin(struct docker *k, const json_t *inspect, struct err *err) {
-    static const char *const keys[] = {LABEL_ID, LABEL_AGENT_PORT, LABEL_HTTP_PORT,
-                                       LABEL_GUARD_TOKEN};
+    static const char *const keys[] = {LABEL_ID, LABEL_AGENT_PORT, LABEL_HTTP_PORT};
+    const char *ref = json_str(inspect, "Image"),
+               *mode = json_str(json_object_get(inspect, "HostConfig"), "NetworkMode");
+    size_t n = str_eq(mode, "host") ? 1 : ARRAY_SIZE(keys); /* there ports are not looked at */
     _cleanup_json_ json_t *image = NULL;
-    const char *ref = json_str(inspect, "Image");
     int r = str_is_empty(ref) ? 0 : engine_image_inspect(k->engine, ref, &image, err);
 
     if (r < 0) /* one that is gone can say nothing, and keeps nothing from us */
         return r == -ENOENT ? 0 : r;
-    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+    for (size_t i = 0; i < n; i++) {
         const char *own = docker_label(inspect, keys[i]);
         if (own && str_eq(own, docker_label(image, keys[i])))
             return err_set(err, -EINVAL, "its label %s comes from its image", keys[i]);

@@ -355,6 +355,22 @@ TEST(found_takes_records_before_labels) {
     end_docker(k);
 }
 
+TEST(found_with_an_id_that_is_no_name_is_left_alone) {
+    static const char *const ids[] = {"a/b", "..", "", "a b", "a\\n", "-a", "%2e"};
+    struct docker *k = new_docker("bridge");
+
+    for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
+        struct found_sandbox f;
+        struct err err = {0};
+        _cleanup_free_ char *more = str_printf(",\"x\":\"\",\"%s\":\"%s\"", "y", ids[i]);
+        _cleanup_json_ json_t *j = found_inspect(more);
+        json_t *labels = json_object_get(json_object_get(j, "Config"), "Labels");
+        json_object_set(labels, "opensandbox.io/id", json_object_get(labels, "y"));
+        ASSERT_INT(docker_decode_found(k, j, &f, &err), -EINVAL);
+    }
+    end_docker(k);
+}
+
 TEST(found_with_a_bad_expiry_lives_on) {
     static const char *const labels[] = {"", ",\"opensandbox.io/expires-at\":\"tomorrow\"",
                                          ",\"opensandbox.io/expires-at\":\"\"",
