@@ -72,13 +72,18 @@ def count_tap(t, prog, r):
         t.fail(prog.name, r.stdout[-3000:])
 
 
+def command_of(prog):
+    """The few programs that need a server get one of their own."""
+    return ["tests/with-postgres", str(prog)] if prog.name.endswith("-pg") else [str(prog)]
+
+
 def suite_unit(t, build):
     programs = list(unit_programs(build))
     if not programs:
         t.fail("unit", "no test programs in " + build)
     for prog in programs:
         try:
-            count_tap(t, prog, run([str(prog)], timeout=300))
+            count_tap(t, prog, run(command_of(prog), timeout=300))
         except subprocess.TimeoutExpired:
             t.fail(prog.name, "no end within 300 s")
 
