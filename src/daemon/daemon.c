@@ -177,7 +177,8 @@ static void on_hup(uv_signal_t *h, int signum) {
     }
     if (!d->o->log_level && config_log_level(&fresh, &level) == 0)
         log_setup(level, fresh.log_json, "coved");
-    if (d->has_key && !config_has_key(&fresh))
+    bool loses_key = d->has_key && !config_has_key(&fresh);
+    if (loses_key)
         log_error("reload would take the last API key away, the keys stay: restart to run without");
     else if (api_set_keys(d->api, fresh.api_key, fresh.api_keys) < 0)
         log_error("no memory for the reloaded API keys");
@@ -186,7 +187,8 @@ static void on_hup(uv_signal_t *h, int signum) {
     if (config_has_key(&fresh) && !wants_tcp(d) && !d->o->is_private)
         log_warn("there is an API key now: the TCP side opens at the next start");
     config_done(&fresh);
-    log_info("settings reloaded");
+    if (!loses_key)
+        log_info("settings reloaded");
 }
 
 static void on_usr1(uv_signal_t *h, int signum) {
