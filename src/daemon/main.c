@@ -53,7 +53,10 @@ static int serve(struct config *c, const struct options *o) {
         return command_complain(&err);
     }
     if (o->is_private && config_is_docker(c)) {
-        err_set(&err, -EINVAL, "--private needs runtime.type \"native\"");
+        err_set(&err, -EINVAL,
+                "--private (and `cove run` without a daemon) is for native sandboxes, and the "
+                "configuration "
+                "has runtime.type \"docker\": start coved, and name its address with COVE_HOST");
         return command_complain(&err);
     }
     if (!o->is_private && (r = setup_log_files(c, &err)) < 0)
