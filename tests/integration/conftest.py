@@ -19,6 +19,15 @@ def busybox(daemon, tmp_path_factory):
     tar = covekit.busybox_rootfs(tmp_path_factory.mktemp("img") / "busybox.tar")
     return covekit.import_image(daemon, tar, "busybox")
 
+
+@pytest.fixture
+def engine(scripted):
+    """The scripted engine behind the test file's server `scripted`; it forgets what a test told it."""
+    scripted.docker.clear()
+    yield scripted.docker
+    scripted.docker.clear()
+
+
 @pytest.fixture(scope="session")
 def docker():
     """A real engine for the whole run, started when the first test asks for it."""

@@ -29,17 +29,12 @@ def server(docker):
 
 @pytest.fixture
 def made(server):
-    """Creates that are deleted at the end; nothing may be left of them."""
-    census, ids = dockerkit.Census(server.docker), []
-
-    def make(**fields):
-        s = server.create(**fields)
-        ids.append(s["id"])
-        return s, server.engine.sandbox(s["id"])
-    yield make
-    for i in ids:
-        server.request("DELETE", "/v1/sandboxes/" + i)
-    census.check()
+    with dockerkit.nothing_left(server) as ids:
+        def make(**fields):
+            s = server.create(**fields)
+            ids.append(s["id"])
+            return s, server.engine.sandbox(s["id"])
+        yield make
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +43,6 @@ def scripted(docker):
     with ScriptedEngine(docker) as e:
         with dockerkit.serve(e) as s:
             yield s
-
-
-@pytest.fixture
-def engine(scripted):
-    scripted.docker.clear()
-    yield scripted.docker
-    scripted.docker.clear()
 
 
 def env_of(box):

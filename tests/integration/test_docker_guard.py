@@ -33,24 +33,12 @@ def scripted(docker):
 
 
 @pytest.fixture
-def engine(scripted):
-    scripted.docker.clear()
-    yield scripted.docker
-    scripted.docker.clear()
-
-
-@pytest.fixture
 def made(server):
-    census, ids = dockerkit.Census(server.docker), []
-
-    def make(**fields):
-        i = server.create(**{"networkPolicy": POLICY, **fields})["id"]
-        ids.append(i)
-        return i
-    yield make
-    for i in ids:
-        server.request("DELETE", "/v1/sandboxes/" + i)
-    census.check()
+    with dockerkit.nothing_left(server) as ids:
+        def make(**fields):
+            ids.append(server.create(**{"networkPolicy": POLICY, **fields})["id"])
+            return ids[-1]
+        yield make
 
 
 def env(box):

@@ -28,16 +28,11 @@ def server(docker):
 
 @pytest.fixture
 def made(server):
-    census, ids = dockerkit.Census(server.docker), []
-
-    def make(**fields):
-        s = server.create(**fields)
-        ids.append(s["id"])
-        return s["id"]
-    yield make
-    for i in ids:
-        server.request("DELETE", "/v1/sandboxes/" + i)
-    census.check()
+    with dockerkit.nothing_left(server) as ids:
+        def make(**fields):
+            ids.append(server.create(**fields)["id"])
+            return ids[-1]
+        yield make
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +40,6 @@ def scripted(docker):
     docker.image("busybox"), docker.image("egress")
     with ScriptedEngine(docker) as e, dockerkit.serve(e) as s:
         yield s
-
-
-@pytest.fixture
-def engine(scripted):
-    scripted.docker.clear()
-    yield scripted.docker
-    scripted.docker.clear()
 
 
 def iso(seconds):

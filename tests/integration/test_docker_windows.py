@@ -34,25 +34,14 @@ def scripted(docker, guest):
 
 
 @pytest.fixture
-def engine(scripted):
-    scripted.docker.clear()
-    yield scripted.docker
-    scripted.docker.clear()
-
-
-@pytest.fixture
 def made(scripted, engine, guest):
-    census, ids = dockerkit.Census(engine), []
-
-    def make(**fields):
-        s = scripted.create(guest, **{"platform": WINDOWS, "entrypoint": ["tail", "-f", "/dev/null"], "resourceLimits": {}, **fields})
-        ids.append(s["id"])
-        return s, engine.engine.sandbox(s["id"])
-    yield make
-    engine.clear()
-    for i in ids:
-        scripted.request("DELETE", "/v1/sandboxes/" + i)
-    census.check()
+    with dockerkit.nothing_left(scripted) as ids:
+        def make(**fields):
+            s = scripted.create(guest, **{"platform": WINDOWS, "entrypoint": ["tail", "-f", "/dev/null"], "resourceLimits": {}, **fields})
+            ids.append(s["id"])
+            return s, engine.engine.sandbox(s["id"])
+        yield make
+        engine.clear()
 
 
 def env(box):

@@ -97,18 +97,28 @@ const char *sandbox_state_name(enum sandbox_state state) {
     return (size_t)state < ARRAY_SIZE(names) ? names[state] : "unknown";
 }
 
-enum fault service_address(struct service *s, const char *id, int64_t port, struct target *ret,
-                           struct err *err) {
+static enum fault find_port(struct service *s, const char *id, int64_t port, struct sandbox **ret,
+                            struct err *err) {
     if (port < 1 || port > 65535) {
         err_set(err, -EINVAL, "Invalid port %lld: must be between 1 and 65535.", (long long)port);
         return FAULT_PORT;
     }
-    struct sandbox *sb = map_get(s->table, id);
-    if (!sb || sb->removing) {
+    *ret = map_get(s->table, id);
+    if (!*ret || (*ret)->removing) {
         err_set(err, -ENOENT, "Sandbox %s not found.", id);
         return FAULT_NOT_FOUND;
     }
+    return FAULT_NONE;
+}
+
+enum fault service_address(struct service *s, const char *id, int64_t port, struct target *ret,
+                           struct err *err) {
     struct driver *d = s->o.driver;
+    struct sandbox *sb;
+    enum fault f = find_port(s, id, port, &sb, err);
+
+    if (f)
+        return f;
     int r = d->ops->address(d, id, (uint16_t)port, ret);
     if (r < 0) {
         if (sb->state == SB_RUNNING || sb->state == SB_PAUSED)
@@ -125,22 +135,14 @@ enum fault service_published(struct service *s, const char *id, int64_t port, st
                              struct err *err) {
     struct driver *d = s->o.driver;
     struct target unused;
-    enum fault f;
+    struct sandbox *sb;
 
     *ret = (struct published){0};
-    if (!d->ops->published) {
-        f = service_address(s, id, port, &unused, err);
+    if (!d->ops->published)
+        return service_address(s, id, port, &unused, err);
+    enum fault f = find_port(s, id, port, &sb, err);
+    if (f)
         return f;
-    }
-    if (port < 1 || port > 65535) {
-        err_set(err, -EINVAL, "Invalid port %lld: must be between 1 and 65535.", (long long)port);
-        return FAULT_PORT;
-    }
-    struct sandbox *sb = map_get(s->table, id);
-    if (!sb || sb->removing) {
-        err_set(err, -ENOENT, "Sandbox %s not found.", id);
-        return FAULT_NOT_FOUND;
-    }
     return d->ops->published(d, id, (uint16_t)port, ret, err) < 0 ? FAULT_ADDRESS : FAULT_NONE;
 }
 
