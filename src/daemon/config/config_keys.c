@@ -103,7 +103,7 @@ const struct config_key config_keys[] = {
 
     {"proxy.resolve_internal", KEY_BOOL, "true", 0, 0, 0, F(proxy_resolve_internal), NULL, "The proxy goes to container addresses (docker); off: to published ports, for servers that cannot route to the bridge. Native sandboxes are always reached in their network namespace."},
 
-    {"docker.network_mode", KEY_TEXT, "\"host\"", 0, 0, KEY_NONEMPTY, F(docker.network_mode), NULL, "Network of containers: host, bridge, none, container:NAME or the name of a network."},
+    {"docker.network_mode", KEY_TEXT, "\"host\"", 0, 0, KEY_NONEMPTY, F(docker.network_mode), NULL, "Network of containers: host, bridge, none, container:NAME or the name of a network. With host, sandboxes and whoever reaches the proxy get to every port of this machine's loopback: bridge is safer."},
     {"docker.api_timeout", KEY_INT, NULL, 1, 86400, 0, F(docker.api_timeout_s), NULL, "Seconds a call to the engine may take; unset: 180."},
     {"docker.host_ip", KEY_TEXT, NULL, 0, 0, 0, F(docker.host_ip), NULL, "Host address in endpoints when the daemon itself runs in a container."},
     {"docker.drop_capabilities", KEY_LIST, DROPPED, 0, 0, 0, F(docker.drop_capabilities), NULL, "Capabilities containers do not get; an empty list drops none."},
@@ -113,7 +113,7 @@ const struct config_key config_keys[] = {
     {"docker.pids_limit", KEY_INT, "4096", 1, INT32_MAX, 0, F(docker.pids_limit), NULL, "Process limit of containers."},
     {"docker.port_range_min", KEY_INT, "40000", 1024, 65535, 0, F(docker.port_min), NULL, "Lowest host port that is published."},
     {"docker.port_range_max", KEY_INT, "60000", 1024, 65535, 0, F(docker.port_max), NULL, "Highest host port that is published; at least 100 above the lowest."},
-    {"docker.publish_host", KEY_TEXT, "\"0.0.0.0\"", 0, 0, 0, F(docker.publish_host), NULL, "IPv4 address of this machine that ports are published on."},
+    {"docker.publish_host", KEY_TEXT, "\"0.0.0.0\"", 0, 0, 0, F(docker.publish_host), NULL, "IPv4 address of this machine that ports are published on. 127.0.0.1: only the server's proxy leads to sandboxes."},
     {"docker.sandbox_env", KEY_MAP, NULL, 0, 0, 0, F(docker.sandbox_env), NULL, "Variables of every sandbox; those of a request win."},
     {"docker.sandbox_binds", KEY_LIST, "[]", 0, 0, 0, F(docker.sandbox_binds), NULL, "Binds of every sandbox, \"SOURCE:TARGET[:MODE]\"; not checked against storage.allowed_host_paths."},
     {"docker.access_token", KEY_BOOL, "false", 0, 0, 0, F(docker.access_token), NULL, "Agents in containers demand a token, which endpoint answers carry. Off: anyone who reaches a published port commands the sandbox."},

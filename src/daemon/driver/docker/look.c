@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define LOG_READ_MAX ((size_t)8 << 20)
+#define LOG_READ_MAX ((size_t)2 << 20) /* a client is shown less; many may ask at once */
 #define HEALTH_LOGS_MAX 100
 
 int docker_logs(struct driver *d, const char *id, unsigned tail, bool timestamps, int64_t since_us,
