@@ -80,9 +80,5 @@ enum fault check_env(const struct create_request *rq, struct sandbox_spec *spec,
         r = env_set(&spec->env, INTERCEPT, "true");
     if (r == 0)
         r = strv_addf(&spec->env, "OPENSANDBOX_ID=%s", spec->id);
-    if (r < 0) {
-        err_set(err, r, "out of memory");
-        return FAULT_CREATE;
-    }
-    return FAULT_NONE;
+    return r < 0 ? create_no_memory(err) : FAULT_NONE;
 }

@@ -89,8 +89,10 @@ enum fault check_metadata_patch(const json_t *patch, struct err *err) {
     const char *key;
     json_t *v;
 
-    json_object_foreach((json_t *)patch, key,
-                        v) if (is_reserved(key, err)) return FAULT_LABEL_RESERVED;
+    json_object_foreach((json_t *)patch, key, v) {
+        if (is_reserved(key, err))
+            return FAULT_LABEL_RESERVED;
+    }
     json_object_foreach((json_t *)patch, key, v) {
         enum fault f = json_is_null(v) ? FAULT_NONE : check_label(key, json_string_value(v), err);
         if (f)

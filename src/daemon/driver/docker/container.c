@@ -68,8 +68,10 @@ int docker_environment(const struct docker *k, const struct sandbox_spec *s, str
     json_t *v;
     int r = 0;
 
-    json_object_foreach((json_t *)k->config.sandbox_env, key, v) if (r == 0 && json_is_string(v))
-        r = strv_addf(&env, "%s=%s", key, json_string_value(v));
+    json_object_foreach((json_t *)k->config.sandbox_env, key, v) {
+        if (r == 0 && json_is_string(v))
+            r = strv_addf(&env, "%s=%s", key, json_string_value(v));
+    }
     if (r == 0)
         r = add_request(s, &env);
     if (r == 0 && is_windows(s))
@@ -125,8 +127,8 @@ static void engine_port(const char *key, char ret[24]) {
     snprintf(ret, 24, "%s%s", key, strchr(key, '/') ? "" : "/tcp");
 }
 
-static json_t *port_bindings(const struct docker *k, const struct port_binding *b, size_t n) {
-    const char *host = k->config.publish_host ? k->config.publish_host : "0.0.0.0";
+json_t *docker_port_bindings(const struct docker *k, const struct port_binding *b, size_t n) {
+    const char *host = str_is_empty(k->config.publish_host) ? "0.0.0.0" : k->config.publish_host;
     _cleanup_json_ json_t *o = json_object();
     char key[24], port[8];
 
@@ -139,7 +141,7 @@ static json_t *port_bindings(const struct docker *k, const struct port_binding *
     return TAKE_PTR(o);
 }
 
-static json_t *exposed_ports(const struct port_binding *b, size_t n) {
+json_t *docker_exposed_ports(const struct port_binding *b, size_t n) {
     _cleanup_json_ json_t *o = json_object();
     char key[24];
 
@@ -305,7 +307,8 @@ static json_t *host_config(const struct docker *k, const struct sandbox_spec *s,
     if (is_windows(s))
         bad |= set_devices(host);
     if (x->n_ports && !x->guard_container)
-        bad |= json_object_set_new(host, "PortBindings", port_bindings(k, x->ports, x->n_ports));
+        bad |= json_object_set_new(host, "PortBindings",
+                                   docker_port_bindings(k, x->ports, x->n_ports));
     return bad ? NULL : TAKE_PTR(host);
 }
 
@@ -330,7 +333,7 @@ json_t *docker_container_body(const struct docker *k, const struct sandbox_spec 
     bad |= json_object_set_new(o, "Env", strings(&env));
     bad |= json_object_set(o, "Labels", labels);
     if (x->n_ports && !x->guard_container)
-        bad |= json_object_set_new(o, "ExposedPorts", exposed_ports(x->ports, x->n_ports));
+        bad |= json_object_set_new(o, "ExposedPorts", docker_exposed_ports(x->ports, x->n_ports));
     bad |= json_object_set(o, "HostConfig", host);
     for (size_t i = 0; i < env.n; i++)
         explicit_bzero(env.v[i], strlen(env.v[i]));

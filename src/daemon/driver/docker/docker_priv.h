@@ -139,6 +139,9 @@ struct container_extras {
 /* Body of POST /containers/create. */
 json_t *docker_container_body(const struct docker *k, const struct sandbox_spec *spec,
                               json_t *labels, const struct container_extras *x);
+/* Of these ports, as the engine's API has them ("44772/tcp"); NULL on -ENOMEM. */
+json_t *docker_port_bindings(const struct docker *k, const struct port_binding *b, size_t n);
+json_t *docker_exposed_ports(const struct port_binding *b, size_t n);
 /* Environment of the sandbox: docker.sandbox_env, the request's, EXECD_INIT, tokens, OPENSANDBOX_ID
  */
 int docker_environment(const struct docker *k, const struct sandbox_spec *spec, struct strv *ret);

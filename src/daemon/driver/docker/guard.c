@@ -182,27 +182,6 @@ static json_t *guard_binds(const struct docker *k, const struct sandbox_spec *sp
     return binds;
 }
 
-/* Key of the engine for a port: "44772" -> "44772/tcp". */
-static void port_key(const struct port_binding *p, char ret[24]) {
-    snprintf(ret, 24, "%s%s", p->key, strchr(p->key, '/') ? "" : "/tcp");
-}
-
-static json_t *guard_bindings(const struct docker *k, const struct port_binding *ports, size_t n) {
-    json_t *map = json_object();
-    char key[24], port[8];
-
-    for (size_t i = 0; i < n; i++) {
-        port_key(&ports[i], key);
-        snprintf(port, sizeof port, "%u", ports[i].host_port);
-        json_object_set_new(
-            map, key,
-            json_pack("[{s:s, s:s}]", "HostIp",
-                      str_is_empty(k->config.publish_host) ? "0.0.0.0" : k->config.publish_host,
-                      "HostPort", port));
-    }
-    return map;
-}
-
 static json_t *guard_host_config(const struct docker *k, const struct sandbox_spec *spec,
                                  const struct port_binding *ports, size_t n, bool with_sysctls) {
     json_t *add = json_array();
@@ -212,7 +191,7 @@ static json_t *guard_host_config(const struct docker *k, const struct sandbox_sp
     json_t *host = json_pack(
         "{s:s, s:o, s:[s], s:[s], s:o, s:o, s:I, s:i}", "NetworkMode", "bridge", "CapAdd", add,
         "CapDrop", "ALL", "SecurityOpt", "no-new-privileges=true", "PortBindings",
-        guard_bindings(k, ports, n), "Binds", guard_binds(k, spec), "Memory",
+        docker_port_bindings(k, ports, n), "Binds", guard_binds(k, spec), "Memory",
         intercepts(spec) ? GUARD_MEMORY_INTERCEPTING : GUARD_MEMORY, "PidsLimit", GUARD_PIDS);
     if (host && with_sysctls)
         json_object_set_new(host, "Sysctls",
@@ -225,16 +204,10 @@ static json_t *guard_host_config(const struct docker *k, const struct sandbox_sp
 /* Body of the create. labels: new reference, taken over. Pure. */
 json_t *guard_body(const struct docker *k, const struct sandbox_spec *spec, const char *token,
                    json_t *labels, const struct port_binding *ports, size_t n, bool with_sysctls) {
-    json_t *exposed = json_object();
-    char key[24];
-
-    for (size_t i = 0; i < n; i++) {
-        port_key(&ports[i], key);
-        json_object_set_new(exposed, key, json_object());
-    }
     return json_pack("{s:s, s:o, s:o, s:o, s:o}", "Image", k->config.egress_image, "Env",
-                     guard_environment(k, spec, token), "Labels", labels, "ExposedPorts", exposed,
-                     "HostConfig", guard_host_config(k, spec, ports, n, with_sysctls));
+                     guard_environment(k, spec, token), "Labels", labels, "ExposedPorts",
+                     docker_exposed_ports(ports, n), "HostConfig",
+                     guard_host_config(k, spec, ports, n, with_sysctls));
 }
 
 /* Is this the engine's (or the runtime's) way of saying that the IPv6 knobs cannot be set? */

@@ -160,8 +160,10 @@ static json_t *read_metadata(const json_t *labels) {
         }
         return o;
     }
-    json_object_foreach((json_t *)labels, key, v) if (!is_reserved(key) && json_is_string(v))
-        json_object_set(o, key, v);
+    json_object_foreach((json_t *)labels, key, v) {
+        if (!is_reserved(key) && json_is_string(v))
+            json_object_set(o, key, v);
+    }
     return o;
 }
 
@@ -187,23 +189,22 @@ static char *read_text(const json_t *inspect, const char *key) {
     return text ? strdup(text) : NULL;
 }
 
-static void read_list(const json_t *inspect, const char *key, struct strv *ret) {
-    const char *text = docker_label(inspect, key);
-    _cleanup_json_ json_t *a = text ? json_parse(text, strlen(text), NULL) : NULL;
-    json_t *v;
-    size_t i;
-
-    json_array_foreach(a, i, v) if (json_is_string(v)) strv_add(ret, json_string_value(v));
-}
-
 static int copy_strings(const json_t *a, struct strv *ret) {
     json_t *v;
     size_t i;
     int r = 0;
 
-    json_array_foreach(a, i, v) if (r == 0 && json_is_string(v)) r =
-        strv_add(ret, json_string_value(v));
+    json_array_foreach(a, i, v) {
+        if (r == 0 && json_is_string(v))
+            r = strv_add(ret, json_string_value(v));
+    }
     return r;
+}
+
+static int read_list(const json_t *inspect, const char *key, struct strv *ret) {
+    const char *text = docker_label(inspect, key);
+    _cleanup_json_ json_t *a = text ? json_parse(text, strlen(text), NULL) : NULL;
+    return copy_strings(a, ret);
 }
 
 static void read_limits(const json_t *host, struct sandbox_spec *s) {
@@ -245,9 +246,9 @@ static int read_spec(const json_t *inspect, struct sandbox_spec *s) {
     s->extensions = read_extensions(json_object_get(config, "Labels"));
     if (docker_label(inspect, LABEL_GUARD_TOKEN)) /* what it says is the guard's to know */
         s->policy = json_object();
-    read_list(inspect, LABEL_MANAGED_BY, &s->own_volumes);
-    read_list(inspect, LABEL_OSS_MOUNTS, &s->oss_mounts);
-    return r;
+    if (r == 0)
+        r = read_list(inspect, LABEL_MANAGED_BY, &s->own_volumes);
+    return r == 0 ? read_list(inspect, LABEL_OSS_MOUNTS, &s->oss_mounts) : r;
 }
 
 /* It becomes part of names in the engine, of paths and of addresses. */
