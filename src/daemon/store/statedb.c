@@ -57,7 +57,8 @@ struct statedb {
 static int db_error(struct statedb *s, struct err *err, const char *what) {
     int rc = sqlite3_extended_errcode(s->db);
     int code = rc == SQLITE_FULL ? -ENOSPC : rc == SQLITE_CONSTRAINT_PRIMARYKEY ? -EEXIST : -EIO;
-    return err_set(err, code, "state database: %s: %s", what, sqlite3_errmsg(s->db));
+    return err_set(err, code, "state database: %s: %s%s", what, sqlite3_errmsg(s->db),
+                   code == -ENOSPC ? "; make room in server.state_dir" : "");
 }
 
 static int exec(struct statedb *s, const char *text, struct err *err, const char *what) {
