@@ -52,6 +52,22 @@ def test_no_root_is_needed(docker):
         d.delete(s["id"])
 
 
+def test_a_part_of_a_volume_that_cannot_be_seen_is_refused(docker):
+    """The engine follows links as root: one inside a volume, made by code in a sandbox, would have the host's root mounted."""
+    v = docker.engine.call("POST", "/volumes/create", {"Name": "linked"})
+    os.symlink("/", pathlib.Path(v["Mountpoint"]) / "x")
+    docker.image("busybox")
+    try:
+        with Unprivileged(opened(docker), sections={"server": {"host": "127.0.0.1"}}) as d:
+            volume = {"name": "v", "pvc": {"claimName": "linked"}, "mountPath": "/v"}
+            r = d.request("POST", "/v1/sandboxes", {"image": {"uri": "cove-test/busybox"}, "entrypoint": ["tail", "-f", "/dev/null"],
+                                                    "resourceLimits": {}, "timeout": 60, "volumes": [{**volume, "subPath": "x"}]})
+            assert r.status == 400 and "cannot be checked" in r.json()["message"], r
+            d.delete(d.create(volumes=[volume])["id"])
+    finally:
+        docker.engine.call("DELETE", "/volumes/linked")
+
+
 def test_a_service_manager_names_the_folders(docker):
     d = Unprivileged(opened(docker))
     for name in ("STATE", "RUNTIME"):

@@ -381,7 +381,9 @@ static const json_t *mount_of(const json_t *spec, size_t i) {
 
 TEST(named_volumes_are_made_and_end_as_asked) {
     set_up_shared();
-    fake_add_volume(drv, "there", "local", "/var/lib/x/there/_data");
+    _cleanup_free_ char *there = path_join(dir, "there"), *part = path_join(there, "a/b");
+    ASSERT_OK(path_mkdirs_at(AT_FDCWD, there, 0755));
+    fake_add_volume(drv, "there", "local", there);
     fake_add_volume(drv, "remote", "nfs", NULL);
     struct create_request rq = request();
     add_claim(&rq, "mine", true, true);
@@ -400,7 +402,7 @@ TEST(named_volumes_are_made_and_end_as_asked) {
                1); /* made here and to end: neither what stays nor what was there */
     ASSERT(in_list(own, "mine"));
     ASSERT_STR(json_str(mount_of(s, 3), "volume"), "there");
-    ASSERT_STR(json_str(mount_of(s, 5), "source"), "/var/lib/x/there/_data/a/b");
+    ASSERT_STR(json_str(mount_of(s, 5), "source"), part);
     ASSERT(!json_str(mount_of(s, 5), "volume") && json_bool(mount_of(s, 5), "readOnly", false));
     restart();
     OP(r, service_delete(svc, c.id, on_op, &r));
@@ -414,6 +416,7 @@ TEST(refused_volumes_leave_nothing) {
     set_up_shared();
     fake_add_volume(drv, "remote", "nfs", "/x");
     fake_add_volume(drv, "nowhere", "local", NULL);
+    fake_add_volume(drv, "unseen", "local", "/no/such/place");
     const struct {
         struct volume_request v;
         enum fault want;
@@ -421,6 +424,7 @@ TEST(refused_volumes_leave_nothing) {
         {{.claim = "none"}, FAULT_VOLUME_MISSING},
         {{.claim = "remote", .sub_path = "a"}, FAULT_VOLUME_SUBPATH_DRIVER},
         {{.claim = "nowhere", .sub_path = "a"}, FAULT_VOLUME_SUBPATH_DRIVER},
+        {{.claim = "unseen", .sub_path = "a"}, FAULT_VOLUME_SUB_PATH},
         {{.claim = "A"}, FAULT_VOLUME_NAMED},
         {{.claim = "opensandbox-runtime-0a1b"}, FAULT_VOLUME_NAMED},
         {{.claim = "opensandbox-win-oem-0a1b"}, FAULT_VOLUME_NAMED},

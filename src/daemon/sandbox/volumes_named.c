@@ -32,10 +32,15 @@ enum fault volume_named_check(const struct driver_rules *rules, const struct vol
     return FAULT_NONE;
 }
 
-/*
- * The real path when it can be told; a missing directory is made, as the engine would do it. What
- * cannot be read from here (another machine's engine, no permission) stays as written.
- */
+/* What cannot be seen from here may be a link to any path of the machine: the engine would follow
+ * it. */
+static enum fault cannot_tell(const struct volume_request *v, struct err *err) {
+    return volume_fail(err, FAULT_VOLUME_SUB_PATH, v,
+                       "subPath cannot be checked: this server cannot read the volume's files "
+                       "(no permission, or another machine's engine).");
+}
+
+/* The real path; a missing directory is made, as the engine would do it. */
 static enum fault resolve_part(const struct volume_request *v, const char *mountpoint,
                                const char *path, char **ret, struct err *err) {
     _cleanup_free_ char *root = realpath(mountpoint, NULL);
@@ -46,16 +51,18 @@ static enum fault resolve_part(const struct volume_request *v, const char *mount
         _cleanup_free_ char *part = volume_existing_part(path, &rest);
         if (part && path_is_below(part, root) && volume_make_below(part, rest) >= 0)
             real = realpath(path, NULL);
-        else if (part && !path_is_below(part, root))
-            real = strdup(part);
+        else if (part) /* the engine makes what is missing, or it leads outside */
+            real = path_is_below(part, root) ? path_join(part, rest) : strdup(part);
     }
-    if (real && !path_is_below(real, root)) {
+    if (!real)
+        return cannot_tell(v, err);
+    if (!path_is_below(real, root)) {
         free(real);
         return volume_fail(err, FAULT_VOLUME_SUB_PATH, v,
                            "subPath leads outside of the volume through a symlink.");
     }
-    *ret = real ? real : strdup(path);
-    return *ret ? FAULT_NONE : create_no_memory(err);
+    *ret = real;
+    return FAULT_NONE;
 }
 
 static enum fault take_part(const struct volume_request *v, const struct volume_info *info,
