@@ -16,13 +16,17 @@ const struct command commands[] = {
                  "read-only, has no network,\n"
                  "and cannot see your files: show it a directory with --mount. Where no daemon "
                  "runs, one is started for\n"
-                 "this command alone and leaves nothing behind.\n"
+                 "this command alone and leaves nothing behind. A daemon on a Docker Engine "
+                 "needs an --image of it, and its\n"
+                 "configuration decides on the network.\n"
                  "\n"
                  "The exit status is the command's; 128+N when signal N killed it, 124 after "
                  "--timeout, 125 when cove\n"
                  "itself failed, 126 and 127 when the command cannot be executed or found, 130 "
                  "after Ctrl-C. Ctrl-C kills\n"
-                 "everything in the sandbox and removes it; pressed twice, cove quits at once.\n",
+                 "everything in the sandbox and removes it; pressed twice, cove quits at once (a "
+                 "shared daemon then ends the\n"
+                 "sandbox half an hour later).\n",
         .examples =
             "cove run -- python3 script.py < input.txt > output.txt\n"
             "    a script's data goes in and out; nothing else does\n"
@@ -33,7 +37,9 @@ const struct command commands[] = {
             "cove run -it -- bash\n"
             "    a shell to look around\n"
             "cove run --network nat -- curl -sS example.org\n"
-            "    with outgoing connections\n",
+            "    with outgoing connections\n"
+            "cove run --image debian:12 -- cat /etc/os-release\n"
+            "    on a daemon of a Docker Engine\n",
         .options = OPTIONS(OPT_IMAGE, OPT_ENV, OPT_CWD, OPT_MOUNT, OPT_NETWORK, OPT_CPU, OPT_MEMORY,
                            OPT_PIDS, OPT_DISK, OPT_TIMEOUT, OPT_USER, OPT_INTERACTIVE, OPT_TTY,
                            OPT_LABEL, OPT_PRIVATE),
