@@ -567,11 +567,15 @@ def test_built_in_networks_are_not_looked_up(scripted, engine):
 
 @ours
 def test_no_network_and_no_ports(docker):
+    docker.image("busybox")
     with ScriptedEngine(docker) as e, dockerkit.serve(e, {"docker": {"network_mode": "none"}}) as s:
         r = s.request("POST", "/v1/sandboxes", {"image": {"uri": "cove-test/busybox"}, "entrypoint": ["tail", "-f", "/dev/null"], "resourceLimits": {}, "timeout": 60})
         made = [x.json() for x in e.seen("POST", "/containers/create") if "execd" not in x.target]
         assert made and not made[0]["HostConfig"].get("PortBindings"), r
         assert not e.seen("GET", "/networks.*")
+        r = s.get(f"/v1/sandboxes/{r.json()['id']}/endpoints/44772")
+        assert r.status == 500 and r.json()["code"] == "DOCKER::NETWORK_MODE_ENDPOINT_UNAVAILABLE", r
+        assert 'docker.network_mode "none"' in r.json()["message"], r
 
 
 def test_host_network_has_no_ports(docker):

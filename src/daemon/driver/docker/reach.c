@@ -72,6 +72,13 @@ int docker_published(struct driver *d, const char *id, uint16_t port, struct pub
     pthread_mutex_unlock(&k->lock);
     if (!found)
         return err_set(err, -ENOENT, "there is no sandbox %s", id);
+    const char *mode = k->config.network_mode;
+    if (p.host_port == 0 && mode && (str_eq(mode, "none") || str_starts(mode, "container:")))
+        return err_set(
+            err, -EADDRNOTAVAIL,
+            "Port %u cannot be reached: sandboxes publish nothing with docker.network_mode "
+            "\"%s\".",
+            port, mode);
     if (p.host_port == 0)
         return err_set(err, -EADDRNOTAVAIL,
                        "The sandbox has no published port for %u: label '%s' of its container is "
