@@ -36,4 +36,5 @@ def docker():
     if why:
         pytest.skip(why)
     with dockerkit.Dockerd() as d:
+        d.image("busybox")  # the default of creates: a test that runs alone needs it as well
         yield d

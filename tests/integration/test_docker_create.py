@@ -567,7 +567,6 @@ def test_built_in_networks_are_not_looked_up(scripted, engine):
 
 @ours
 def test_no_network_and_no_ports(docker):
-    docker.image("busybox")
     with ScriptedEngine(docker) as e, dockerkit.serve(e, {"docker": {"network_mode": "none"}}) as s:
         r = s.request("POST", "/v1/sandboxes", {"image": {"uri": "cove-test/busybox"}, "entrypoint": ["tail", "-f", "/dev/null"], "resourceLimits": {}, "timeout": 60})
         made = [x.json() for x in e.seen("POST", "/containers/create") if "execd" not in x.target]
