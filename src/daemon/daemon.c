@@ -343,6 +343,7 @@ static int open_server(struct daemon *d, struct err *err) {
         .api_key = c->api_key,
         .api_keys = c->api_keys,
         .eip = c->eip,
+        .proxy_address = c->proxy_address,
         .host = wants_tcp(d) ? c->host : "",
         .port = (uint16_t)c->port,
         .server_host = c->host,

@@ -15,11 +15,12 @@ struct api_opts {
         *service;          /* borrowed; is closed before api_free (its last answers need the API) */
     struct images *images; /* borrowed; NULL = images cannot be managed here */
     const char *api_key;   /* NULL or blank = none; copied; secret */
-    const json_t *api_keys; /* more of them: name -> key; NULL = none; copied; secret */
-    const char *eip;        /* configured public host, used as it is; NULL = none */
-    const char *host_ip;    /* docker.host_ip: of the machine, when this server runs in a container;
-                               NULL = none */
-    const char *host;       /* listening address of the TCP side, "" = no TCP side */
+    const json_t *api_keys;    /* more of them: name -> key; NULL = none; copied; secret */
+    const char *eip;           /* configured public host, used as it is; NULL = none */
+    const char *proxy_address; /* the same for addresses of the proxy; NULL = eip */
+    const char *host_ip; /* docker.host_ip: of the machine, when this server runs in a container;
+                            NULL = none */
+    const char *host;    /* listening address of the TCP side, "" = no TCP side */
     const char *server_host; /* as configured, whether or not the TCP side is open; NULL = host */
     uint16_t port;
     const char *const *trusted_proxies; /* whose X-Forwarded-* headers are believed, addresses and

@@ -15,6 +15,7 @@
 struct api {
     struct api_opts o;
     char *eip, *host, *host_ip, *server_host; /* owned copies; NULL = none */
+    char *proxy_address;                      /* public, of the proxy; eip's when not configured */
     struct auth_keys *keys;
     struct router *both, *bare, *v1;
     struct route *tables[3]; /* what the routers stand on */

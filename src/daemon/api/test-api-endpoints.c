@@ -68,16 +68,19 @@ TEST(published_ports) {
 
 TEST(a_public_address) {
     static const struct {
-        const char *eip, *direct, *proxied;
+        const char *eip, *direct, *proxied, *proxy_address;
     } cases[] = {
         {"9.9.9.9", "\"9.9.9.9:45001\"", "\"9.9.9.9:8080/sandboxes/"},
         {"front.example:99", "\"front.example:45001\"", "\"front.example:99/sandboxes/"},
         {"https://front.example/base/", "\"front.example:45001\"",
          "\"front.example/base/sandboxes/"},
         {"[2001:db8::1]:7", "\"[2001:db8::1]:45001\"", "\"[2001:db8::1]:7/sandboxes/"},
+        {"9.9.9.9", "\"9.9.9.9:45001\"", "\"front.example/api/sandboxes/", "front.example/api"},
+        {"9.9.9.9", "\"9.9.9.9:45001\"", "\"front:8080/sandboxes/", "front"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        set_up_with(&(struct api_opts){.eip = cases[i].eip});
+        set_up_with(
+            &(struct api_opts){.eip = cases[i].eip, .proxy_address = cases[i].proxy_address});
         const char *id = create("{" IMAGE "," GOOD "}");
         fake_set_published(drv, (struct published){.host_port = 45001});
         expect_endpoint(id, "/v1/sandboxes/@/endpoints/8080", cases[i].direct);

@@ -56,6 +56,7 @@ void set_up_with(const struct api_opts *more) {
         ao.eip = more->eip;
     if (more->host)
         ao.host = more->host;
+    ao.proxy_address = more->proxy_address;
     ao.server_host = more->server_host;
     ao.host_ip = more->host_ip;
     ao.trusted_proxies = more->trusted_proxies;

@@ -40,6 +40,7 @@ struct config {
     /* [storage], [store], [proxy], [ingress] */
     struct strv allowed_host_paths;
     char *ossfs_mount_root, *ingress_mode;
+    char *proxy_address; /* NULL = eip's, else as asked */
     bool proxy_resolve_internal;
     struct {
         char *type, *path, *pg_dsn; /* pg_dsn: secret */

@@ -101,6 +101,7 @@ const struct config_key config_keys[] = {
     {"store.postgresql.pool_timeout_seconds", KEY_FLOAT, "5.0", 0, 0, KEY_REQUIRED_POSITIVE, F(store.pg_pool_timeout_s), NULL, "Time limit for a free connection."},
     {"store.postgresql.snapshot_recovery_interval_seconds", KEY_FLOAT, "15.0", 0, 0, KEY_REQUIRED_POSITIVE, F(store.pg_recovery_interval_s), NULL, "Interval of snapshot recovery."},
 
+    {"proxy.public_address", KEY_TEXT, NULL, 0, 0, 0, F(proxy_address), NULL, "Public address (host, port and path) of this server in addresses of its proxy; unset: server.eip, else the address that the client used."},
     {"proxy.resolve_internal", KEY_BOOL, "true", 0, 0, 0, F(proxy_resolve_internal), NULL, "The proxy goes to container addresses (docker); off: to published ports, for servers that cannot route to the bridge. Native sandboxes are always reached in their network namespace."},
 
     {"docker.network_mode", KEY_TEXT, "\"host\"", 0, 0, KEY_NONEMPTY, F(docker.network_mode), NULL, "Network of containers: host, bridge, none, container:NAME or the name of a network. With host, sandboxes and whoever reaches the proxy get to every port of this machine's loopback: bridge is safer."},

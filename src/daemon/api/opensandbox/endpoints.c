@@ -21,8 +21,8 @@ static const char *public_host(struct api *a) {
 
 /* "host:port" under which this server is reached; malloc'd. */
 static char *public_address(struct api *a) {
-    return a->eip ? hosts_eip_base(a->eip, a->o.port)
-                  : str_printf("%s:%u", public_host(a), a->o.port);
+    return a->proxy_address ? hosts_eip_base(a->proxy_address, a->o.port)
+                            : str_printf("%s:%u", public_host(a), a->o.port);
 }
 
 struct endpoint_query {
@@ -62,10 +62,11 @@ static bool read_query(struct call *c, struct endpoint_query *ret) {
 static char *through_server(struct xch *x, const struct endpoint_query *q, const char *id) {
     const char *host = h1_req_header(x->req, "Host");
     bool as_asked = host && (q->via_server || !x->api->host);
-    _cleanup_free_ char *base = x->api->eip ? hosts_eip_base(x->api->eip, x->api->o.port)
-                                : as_asked  ? strdup(host)
-                                            : public_address(x->api);
-    const char *prefix = x->api->eip || (q->via_server && !x->is_v1) ? "" : "/v1";
+    const char *public = x->api->proxy_address;
+    _cleanup_free_ char *base = public     ? hosts_eip_base(public, x->api->o.port)
+                                : as_asked ? strdup(host)
+                                           : public_address(x->api);
+    const char *prefix = public || (q->via_server && !x->is_v1) ? "" : "/v1";
 
     return base ? str_printf("%s%s/sandboxes/%s/proxy/%lld", base, prefix, id, (long long)q->port)
                 : NULL;

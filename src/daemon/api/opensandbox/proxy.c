@@ -190,9 +190,9 @@ static char *prefix_of(const struct xch *x, const char *rest) {
     const char *path = h1_req_path(x->req);
     size_t n;
 
-    if (!x->api->eip)
+    if (!x->api->proxy_address)
         return str_ndup(path, (size_t)(rest - path));
-    const char *eip = hosts_eip_path(x->api->eip, &n);
+    const char *eip = hosts_eip_path(x->api->proxy_address, &n);
     path += x->is_v1 ? 3 : 0;
     return str_printf("%.*s%.*s", (int)n, eip, (int)(rest - path), path);
 }

@@ -59,6 +59,7 @@ int api_new(const struct api_opts *o, struct api **ret) {
     a->o.api_keys = NULL;
     splice_set_init(&a->upgrades, o->max_upgrades);
     a->eip = copy_text(o->eip);
+    a->proxy_address = copy_text(str_is_empty(o->proxy_address) ? o->eip : o->proxy_address);
     a->host = str_is_empty(o->host) ? NULL : strdup(o->host);
     a->host_ip = copy_text(o->host_ip);
     a->server_host = copy_text(o->server_host ? o->server_host : o->host);
@@ -94,6 +95,7 @@ void api_free(struct api *a) {
         h1_pool_free(a->pool);
     auth_keys_free(a->keys);
     free(a->eip);
+    free(a->proxy_address);
     free(a->host);
     free(a->host_ip);
     free(a->server_host);
