@@ -301,20 +301,26 @@ static int take_environment(struct reading *r) {
     return 0;
 }
 
+/* The folder that the service manager made; NULL: none, or several. */
+static const char *made_folder(const char *variable) {
+    const char *v = getenv(variable);
+    return v && *v && !strchr(v, ':') ? v : NULL;
+}
+
 /* Of a daemon that is not root: what the service manager made for it, else the usual places of
  * users. */
 static char *own_state_dir(void) {
-    const char *made = getenv("STATE_DIRECTORY"), *xdg = getenv("XDG_STATE_HOME");
+    const char *made = made_folder("STATE_DIRECTORY"), *xdg = getenv("XDG_STATE_HOME");
 
-    if (!str_is_empty(made) && !strchr(made, ':'))
+    if (made)
         return strdup(made);
     return !str_is_empty(xdg) ? path_join(xdg, "cove") : path_join(home_dir(), ".local/state/cove");
 }
 
 static char *own_run_dir(const char *state_dir) {
-    const char *made = getenv("RUNTIME_DIRECTORY"), *xdg = getenv("XDG_RUNTIME_DIR");
+    const char *made = made_folder("RUNTIME_DIRECTORY"), *xdg = getenv("XDG_RUNTIME_DIR");
 
-    if (!str_is_empty(made) && !strchr(made, ':'))
+    if (made)
         return strdup(made);
     return !str_is_empty(xdg) ? path_join(xdg, "cove") : path_join(state_dir, "run");
 }

@@ -189,7 +189,8 @@ TEST(the_guard_and_its_proxy) {
         {NFT "url = \"http://p\"\nca_cert_path = \"s3cret\"\n",
          "ca_cert_path: expected an absolute"},
         {NFT "url = \"http://p\"\nca_cert_path = \"/a:s3cret\"\n", "ca_cert_path: expected"},
-        {NFT "url = \"http://p\"\nca_secret_name = \"s3cret\"\n", "ca_secret_name: expected to be unset"},
+        {NFT "url = \"http://p\"\nca_secret_name = \"s3cret\"\n",
+         "ca_secret_name: expected to be unset"},
     };
     refused(all, ARRAY_SIZE(all));
     ASSERT_OK(

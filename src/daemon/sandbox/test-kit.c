@@ -75,7 +75,7 @@ void tear_down(void) {
 }
 
 void on_create(enum fault f, const struct err *err, struct sandbox *sb,
-                      const struct step_times *steps, void *ud) {
+               const struct step_times *steps, void *ud) {
     struct result *r = ud;
     r->done = true;
     r->fault = f;
