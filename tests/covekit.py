@@ -234,6 +234,12 @@ def import_image(daemon, tar, name):
     return "local/" + name.removeprefix("local/")
 
 
+def mount_count():
+    """Mounts of this namespace, without those of Docker engines, whose containers are not ours to count."""
+    lines = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
+    return sum("dockerd" not in l and "/docker/" not in l and "overlay2" not in l for l in lines)
+
+
 class Leftovers:
     """What a machine holds now; `check()` waits a bounded time until everything of before is all there is."""
 
@@ -255,7 +261,7 @@ class Leftovers:
                     ns.add(os.readlink(f"/proc/{p}/ns/{kind}"))
         s["processes"] = len(procs)
         s["namespaces"] = len(ns)
-        s["mounts"] = len(pathlib.Path("/proc/self/mountinfo").read_text().splitlines())
+        s["mounts"] = mount_count()
         s["cgroups"] = sum(count_dirs(c) for base in cgroup_roots() for c in base.glob("cove*"))
         if self.daemon and self.daemon.proc:
             s["daemon fds"] = len(os.listdir(f"/proc/{self.daemon.proc.pid}/fd"))

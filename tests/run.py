@@ -167,8 +167,9 @@ def main():
     for s in a.suites:
         if s not in SUITES:
             ap.error(f"unknown suite {s} (have: {' '.join(SUITES)})")
-    # a job in the background is born with SIGINT ignored, and would pass that on to what it tests
+    # a job in the background (or under nohup) is born with signals ignored, and would pass that on to what it tests
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     total = Totals()
     start = time.monotonic()
     for name in a.suites or SUITES:
