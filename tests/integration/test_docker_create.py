@@ -599,9 +599,14 @@ def test_secure_runtime(docker):
 
 
 def test_secure_runtime_that_the_engine_lacks(docker):
-    with pytest.raises(AssertionError) as e:
-        dockerkit.serve(docker, {"secure_runtime": {"type": "gvisor", "docker_runtime": "runsc-x"}}).start(timeout=20)
-    assert "runsc-x" in str(e.value) and "runc" in str(e.value)
+    s = dockerkit.serve(docker, {"secure_runtime": {"type": "gvisor", "docker_runtime": "runsc-x"}})
+    try:
+        with pytest.raises(AssertionError) as e:
+            s.start(timeout=20)
+        assert "runsc-x" in str(e.value) and "runc" in str(e.value)
+    finally:
+        s.stop()
+        shutil.rmtree(s.dir)
 
 
 # ---- isolation switch ----

@@ -804,3 +804,4 @@ def test_start_without_an_engine(tmp_path):
         assert "none.sock" in str(e.value) or "Docker" in str(e.value)
     finally:
         s.stop()
+        shutil.rmtree(s.dir)
