@@ -8,6 +8,7 @@ import contextlib
 import http.client
 import json
 import re
+import shutil
 import threading
 import time
 

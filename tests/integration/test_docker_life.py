@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import json
 import subprocess
+import shutil
 import threading
 import time
 import urllib.request
