@@ -352,6 +352,8 @@ class Chaos:
             made = {c.removeprefix("/sandbox-") for c in self.docker.census()["containers"] - before}
             assert made <= listed, f"made and not listed: {made - listed}"
             assert d.run(first, "echo on")[0] == "on\n"
+            assert d.request("DELETE", "/v1/sandboxes/" + first).status in (204, 500)
+            assert not self.docker.engine.exists("sandbox-" + first)  # removing is what makes room
             filler.unlink()
             for i in listed - {self.kept}:
                 wait_for(lambda: d.request("DELETE", "/v1/sandboxes/" + i).status in (204, 404))

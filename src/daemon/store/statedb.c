@@ -52,6 +52,7 @@ struct statedb {
     sqlite3 *db;
     sqlite3_stmt *stmt[N_STMT];
     pthread_mutex_t lock;
+    bool is_durable; /* commits reach the disk */
 };
 
 static int db_error(struct statedb *s, struct err *err, const char *what) {
@@ -140,6 +141,7 @@ int statedb_open(const char *path, struct statedb **ret, struct err *err) {
 int statedb_set_durable(struct statedb *s, struct err *err) {
     pthread_mutex_lock(&s->lock);
     int r = exec(s, "PRAGMA synchronous=FULL;", err, "opening");
+    s->is_durable = r == 0;
     pthread_mutex_unlock(&s->lock);
     return r;
 }
@@ -158,10 +160,8 @@ static void bind_text(sqlite3_stmt *q, int i, const char *text) {
     sqlite3_bind_text(q, i, text, -1, SQLITE_STATIC); /* the caller's text outlives the step */
 }
 
-/* Runs a bound statement that returns no rows and releases the lock. need_row: no change is
- * -ENOENT. */
-static int run_and_unlock(struct statedb *s, enum stmt which, const char *id, bool need_row,
-                          struct err *err) {
+/* Runs a bound statement that returns no rows. need_row: no change is -ENOENT. */
+static int run(struct statedb *s, enum stmt which, const char *id, bool need_row, struct err *err) {
     sqlite3_stmt *q = s->stmt[which];
     int r = sqlite3_step(q) == SQLITE_DONE ? 0 : db_error(s, err, "writing");
 
@@ -169,6 +169,12 @@ static int run_and_unlock(struct statedb *s, enum stmt which, const char *id, bo
         r = err_set(err, -ENOENT, "state database: no sandbox %s", id);
     sqlite3_reset(q);
     sqlite3_clear_bindings(q);
+    return r;
+}
+
+static int run_and_unlock(struct statedb *s, enum stmt which, const char *id, bool need_row,
+                          struct err *err) {
+    int r = run(s, which, id, need_row, err);
     pthread_mutex_unlock(&s->lock);
     return r;
 }
@@ -222,9 +228,19 @@ int statedb_set_changed(struct statedb *s, const char *id, int64_t changed_us, s
 }
 
 int statedb_delete(struct statedb *s, const char *id, struct err *err) {
+    struct err ignored = {0};
+
+    /* the intent (ROW_DELETING) is on the disk: a row that comes back after a power loss is
+     * finished at the next start, so nobody has to wait for the disk a second time */
     pthread_mutex_lock(&s->lock);
+    if (s->is_durable)
+        exec(s, "PRAGMA synchronous=NORMAL;", &ignored, "deleting");
     bind_text(s->stmt[ST_DELETE], 1, id);
-    return run_and_unlock(s, ST_DELETE, id, false, err);
+    int r = run(s, ST_DELETE, id, false, err);
+    if (s->is_durable)
+        exec(s, "PRAGMA synchronous=FULL;", &ignored, "deleting");
+    pthread_mutex_unlock(&s->lock);
+    return r;
 }
 
 static int each_row(sqlite3_stmt *q, int (*cb)(const struct statedb_row *, void *), void *ud) {

@@ -184,8 +184,8 @@ static int fetch_part(struct docker *k, const char *container, const struct part
                       const char *dir, struct archive *a, struct err *err) {
     _cleanup_buf_ struct buf raw = BUF_INIT(PART_MAX);
     const char *image = k->config.execd_image;
-    const void *data;
-    size_t len;
+    const void *data = NULL;
+    size_t len = 0;
     int r = engine_archive_get(k->engine, container, p->from, append, &raw, err);
 
     if (r == 0) {
