@@ -448,6 +448,21 @@ def debian_image():
     return cached("debian", [packages], make), ['CMD ["bash"]', "ENV PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"]
 
 
+def trust_image():
+    """A Debian with the tools that change certificate stores, and no store yet (extract runs no maintainer scripts)."""
+    packages = "bash,coreutils,dash,sed,findutils,debianutils,mawk,libc-bin,base-files,base-passwd,openssl,ca-certificates,libnss3-tools"
+
+    def make(path):
+        subprocess.run(["mmdebstrap", "--quiet", "--format=tar", "--variant=extract", "--include=" + packages,
+                        *[f"--dpkgopt=path-exclude=/usr/share/{d}/*" for d in ("doc", "man", "locale", "info", "zoneinfo", "perl")],
+                        "bookworm", str(path)], check=True, stdin=subprocess.DEVNULL)
+        with Tree(path, "a") as t:
+            t.file("./etc/passwd", b"root:x:0:0:root:/root:/bin/bash\n", 0o644)
+            t.file("./etc/group", b"root:x:0:\n", 0o644)
+            t.file("./etc/ca-certificates.conf", b"mozilla/ISRG_Root_X1.crt\n", 0o644)
+    return cached("trust", [packages], make), ['CMD ["bash"]', "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+
+
 def execd_image():
     """What an operator names in runtime.execd_image: agent and launcher at their places, a tail to be kept alive with."""
     agent, boot, bb = covekit.LIBEXEC / "cove-execd", STANDINS / "bootstrap.sh", shutil.which("busybox") or "/bin/busybox"
@@ -480,7 +495,8 @@ def egress_image():
     return cached("egress", [exe], make), ['ENTRYPOINT ["/guard"]']
 
 
-IMAGES = {"busybox": busybox_image, "scratch": scratch_image, "debian": debian_image, "execd": execd_image, "egress": egress_image}
+IMAGES = {"busybox": busybox_image, "scratch": scratch_image, "debian": debian_image, "trust": trust_image,
+          "execd": execd_image, "egress": egress_image}
 
 
 class Registry:

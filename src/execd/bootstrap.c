@@ -15,6 +15,7 @@
 #include "base/path.h"
 #include "execd/env.h"
 #include "execd/lookup.h"
+#include "execd/trust.h"
 
 extern char **environ;
 
@@ -67,12 +68,19 @@ static void source_pre_script(int argc, char **argv, const char *script) {
     log_warn("the pre-script cannot be run", LOG_STR("path", name));
 }
 
-void bootstrap_prepare(int argc, char **argv) {
+int bootstrap_prepare(int argc, char **argv) {
     const char *script = getenv("EXECD_BOOTSTRAP_PRE_SCRIPT");
+    bool again = getenv(SOURCED_MARK); /* the shell that sourced the script has started us */
 
+    if (!again && trust_is_wanted(getenv("OPENSANDBOX_EGRESS_MITMPROXY_TRANSPARENT"))) {
+        int sig = trust_set_up();
+        if (sig)
+            return 128 + sig;
+    }
     touch_envs_file();
-    if (!str_is_empty(script) && !getenv(SOURCED_MARK))
+    if (!str_is_empty(script) && !again)
         source_pre_script(argc, argv, script);
+    return 0;
 }
 
 static int shell_words(const struct strv *env, const char *wanted, const char *text,

@@ -201,8 +201,9 @@ int main(int argc, char **argv) {
     }
     log_setup(level_of(c.log_level), false, "cove-execd");
     if (c.mode == MODE_BOOTSTRAP)
-        bootstrap_prepare(argc, argv);
-    r = serve(&c);
+        r = bootstrap_prepare(argc, argv);
+    if (r == 0)
+        r = serve(&c);
     config_done(&c);
     return r;
 }

@@ -152,6 +152,7 @@ def test_sidecar_is_limited(server, made):
 # ---- credential proxy ----
 
 def test_credential_proxy(docker):
+    docker.image("egress")
     with dockerkit.serve(docker, {"egress": {"mode": "dns+nft"}}) as s:
         census = dockerkit.Census(docker)
         i = s.create(networkPolicy=POLICY, credentialProxy={"enabled": True},
@@ -173,6 +174,28 @@ def test_credential_proxy(docker):
         s.delete(j)
         s.refused(400, "SANDBOX::INVALID_PARAMETER", networkPolicy=POLICY, credentialProxy={"enabled": True}, env={"OPENSANDBOX_EGRESS_MITMPROXY_SSL_INSECURE": "1"})
         census.check()
+
+
+@ours
+def test_our_launcher_makes_the_guards_certificate_trusted(docker):
+    """Without an execd_image: variables, system store and NSS database of a Debian image, variables of an image without any tool."""
+    cert, merged = "/opt/opensandbox/mitmproxy-ca-cert.pem", "/opt/opensandbox/merged-ca-certificates.pem"
+    sections = {"egress": {"mode": "dns+nft"}, "runtime": {"execd_image": None}}
+    docker.image("egress")
+    with dockerkit.serve(docker, sections) as s:
+        assert "execd_image" not in s.log.read_text()
+        for image in ("trust", "busybox"):
+            i = s.create(image=docker.image(image), networkPolicy=POLICY, credentialProxy={"enabled": True}, env={"SSL_CERT_FILE": "/mine.pem"},
+                         entrypoint=["sh", "-c", "echo $SSL_CERT_FILE > /seen; exec tail -f /dev/null"])["id"]
+            bundle = merged if image == "trust" else cert
+            assert s.run(i, "echo $NODE_EXTRA_CA_CERTS $REQUESTS_CA_BUNDLE $SSL_CERT_FILE; cat /seen")[0] == f"{cert} {bundle} {bundle}\n{bundle}\n"
+            pem = s.run(i, "cat " + cert)[0]
+            assert "BEGIN CERTIFICATE" in pem and s.run(i, "cat " + merged)[0].endswith(pem)
+            if image == "trust":
+                assert s.run(i, f"openssl verify {cert}")[0] == f"{cert}: OK\n"
+                assert s.run(i, "cat /etc/ssl/certs/ca-certificates.crt")[0].count("BEGIN") == 2
+                assert "C,," in s.run(i, "certutil -d sql:/root/.pki/nssdb -L -n opensandbox-mitmproxy >/dev/null && certutil -d sql:/root/.pki/nssdb -L")[0]
+            s.delete(i)
 
 
 def test_credential_proxy_needs_its_mode_and_a_policy(server):

@@ -255,13 +255,6 @@ static int check_egress(const struct reading *r) {
     if (!config_is_blank(c->egress.otlp_endpoint) &&
         !is_web_address(c->egress.otlp_endpoint, &rest))
         return config_complain(r, "egress.otlp_endpoint", "http:// or https:// and a host");
-    if (config_is_docker(c) && !config_is_blank(c->egress.image) &&
-        str_ieq(c->egress.mode, "dns+nft") && config_is_blank(c->execd_image) &&
-        config_warn(r, "egress.mode",
-                    "intercepts TLS where a request asks for credentialProxy, and Cove's own agent "
-                    "does not yet make sandboxes trust the guard's certificate: set "
-                    "runtime.execd_image") < 0)
-        return r->err->code;
     return check_upstream_proxy(r);
 }
 

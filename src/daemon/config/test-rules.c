@@ -134,8 +134,7 @@ TEST(what_has_no_use_is_a_warning) {
     ASSERT(strstr(warnings.v[0], "f.toml:1: docker has no use with runtime.type \"native\""));
     done();
     ASSERT_OK(parse(DOCKER "[egress]\nimage = \"e\"\nmode = \"dns+nft\"\n"));
-    ASSERT_INT(warnings.n, 1);
-    ASSERT(strstr(warnings.v[0], "runtime.execd_image"));
+    ASSERT_INT(warnings.n, 0); /* our own agent makes sandboxes trust the guard's certificate */
     done();
 }
 
