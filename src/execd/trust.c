@@ -96,9 +96,9 @@ struct settled {
 
 static bool look(struct settled *s) {
     char *data = NULL;
-    size_t len;
+    size_t len = 0;
 
-    if (read_regular(TRUST_CERT, MAX_CERT, &data, &len) < 0)
+    if (read_regular(TRUST_CERT, MAX_CERT, &data, &len) < 0 || !data)
         return false;
     if (!s->data || s->len != len || memcmp(s->data, data, len) != 0)
         s->since = clock_mono_ms();
@@ -237,11 +237,12 @@ static void add_trust(struct trust *t) {
         return;
     }
     t->deadline = clock_mono_ms() + PROGRAMS_MS;
-    trust_system_store(t);
-    set_variables(write_merged(t)); /* first: what follows has the least to do with most images */
+    trust_system_store(t); /* before the bundle, which may be the one that this makes */
+    const char *bundle = write_merged(t);
+    set_variables(bundle);
     trust_nss_store(t);
     trust_java_stores(t);
-    log_info("the guard's certificate is trusted", LOG_STR("path", TRUST_CERT));
+    log_info("programs are pointed at the guard's certificate", LOG_STR("bundle", bundle));
 }
 
 int trust_set_up(void) {

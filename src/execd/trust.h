@@ -9,8 +9,8 @@
 #include "base/str.h"
 
 #define TRUST_DIR "/opt/opensandbox"
-#define TRUST_CERT TRUST_DIR "/mitmproxy-ca-cert.pem"
-#define TRUST_MERGED TRUST_DIR "/merged-ca-certificates.pem"
+#define TRUST_CERT "/opt/opensandbox/mitmproxy-ca-cert.pem"
+#define TRUST_MERGED "/opt/opensandbox/merged-ca-certificates.pem"
 #define TRUST_NAME "opensandbox-mitmproxy"
 
 /* OPENSANDBOX_EGRESS_MITMPROXY_TRANSPARENT says 1, true, yes or on, in any case. */
