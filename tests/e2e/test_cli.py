@@ -1,4 +1,4 @@
-"""The official command line (osb), unmodified, on the Docker driver. Each call starts a Python of half a second: few calls."""
+"""The official command line (osb), unmodified, on every driver. Each call starts a Python of half a second: few calls."""
 import json
 import pathlib
 import subprocess
@@ -9,7 +9,6 @@ import pytest
 
 from covekit import API_KEY
 
-pytestmark = pytest.mark.usefixtures("on_engine")
 both_ways = pytest.mark.parametrize("osb", [False, True], ids=["direct", "server-proxy"], indirect=True)
 OSB = str(pathlib.Path(sys.executable).with_name("osb"))
 
@@ -79,11 +78,10 @@ def test_files(osb, box, tmp_path):
     osb("file", "cat", box, "/tmp/d/t", code=1)
 
 
-def test_egress_snapshots_diagnostics(osb, on_engine, tmp_path):
+@pytest.mark.engine
+def test_egress_and_snapshots(osb, daemon, tmp_path):
     (tmp_path / "policy.json").write_text(json.dumps({"defaultAction": "deny", "egress": [{"action": "allow", "target": "example.com"}]}))
-    (tmp_path / "volumes.json").write_text(json.dumps([{"name": "v", "pvc": {"claimName": "osb-1", "deleteOnSandboxTermination": True}, "mountPath": "/v"}]))
-    i = osb("sandbox", "create", "--image", on_engine.small, "--network-policy-file", str(tmp_path / "policy.json"), "--volumes-file", str(tmp_path / "volumes.json"),
-            "-o", "json", as_json=True)["id"]
+    i = osb("sandbox", "create", "--image", daemon.small, "--network-policy-file", str(tmp_path / "policy.json"), "-o", "json", as_json=True)["id"]
     try:
         assert "example.com" in osb("egress", "get", i, "-o", "json")
         osb("egress", "patch", i, "--rule", "deny=bad.example.com")
@@ -98,12 +96,22 @@ def test_egress_snapshots_diagnostics(osb, on_engine, tmp_path):
         assert osb("command", "run", j, "--", "cat", "/root/f") == "kept\n"
         osb("sandbox", "kill", j)
         osb("snapshot", "delete", snap)
+    finally:
+        osb("sandbox", "kill", i)
+
+
+def test_volumes_and_diagnostics(osb, daemon, tmp_path):
+    (tmp_path / "volumes.json").write_text(json.dumps([{"name": "v", "pvc": {"claimName": "osb-1", "deleteOnSandboxTermination": True}, "mountPath": "/v"}]))
+    i = osb("sandbox", "create", "--image", daemon.small, "--volumes-file", str(tmp_path / "volumes.json"), "-o", "json", as_json=True)["id"]
+    try:
+        assert "osb-1" in daemon.volumes()
+        assert osb("command", "run", i, "--", "sh", "-c", "echo in > /v/f; cat /v/f") == "in\n"
         assert osb("diagnostics", "logs", i, "-s", "container", "-o", "raw")
         assert osb("diagnostics", "events", i, "-s", "all", "-o", "raw")
         assert i in osb("devops", "summary", i)
     finally:
         osb("sandbox", "kill", i)
-    assert "osb-1" not in on_engine.engine.volumes()
+    assert "osb-1" not in daemon.volumes()
 
 
 def test_a_request_file_and_refusals(osb, daemon, tmp_path):
@@ -111,6 +119,8 @@ def test_a_request_file_and_refusals(osb, daemon, tmp_path):
                                                   "resourceLimits": {"cpu": "1", "memory": "256Mi"}, "metadata": {"from": "file"}}))
     i = osb("sandbox", "create", "-f", str(tmp_path / "rq.json"), "-o", "json", as_json=True)["id"]
     assert osb("sandbox", "get", i, "-o", "json", as_json=True)["metadata"] == {"from": "file"}
+    if daemon.says["snapshotId"] == "refused":
+        osb("snapshot", "create", i, code=1)
     osb("sandbox", "kill", i)
     osb("template", "list", code=1)
     osb("sandbox", "get", "no-such-sandbox", code=1)

@@ -16,4 +16,4 @@ def test_js_sdk(daemon):
     passed = re.findall(r"^ *ok \d+ - (.+)$", r.stdout, re.M)
     failed = re.findall(r"^ *not ok \d+ - (.+)$", r.stdout, re.M)
     assert not failed and r.returncode == 0, r.stdout[-6000:] + r.stderr[-2000:]
-    assert len(passed) >= (20 if daemon.driver != "native" else 16), passed
+    assert len(passed) >= (22 if daemon.driver != "native" else 18), passed

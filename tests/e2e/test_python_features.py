@@ -1,21 +1,22 @@
-"""What the Python SDK offers beyond the native driver: policies, snapshots, named volumes, diagnostics, on the Docker driver."""
+"""The rest of what the Python SDK offers: named volumes, diagnostics, metadata, refusals, and policies and snapshots of engines."""
 import asyncio
 import contextlib
+import functools
 import time
+import uuid
 from datetime import timedelta
 
 import pytest
 from opensandbox import Sandbox
 from opensandbox.config import ConnectionConfig
 from opensandbox.config.connection_sync import ConnectionConfigSync
-from opensandbox.exceptions import SandboxException
-from opensandbox.models.sandboxes import PVC, Host, NetworkPolicy, NetworkRule, PlatformSpec, SnapshotFilter, Volume
+from opensandbox.exceptions import SandboxApiException, SandboxException
+from opensandbox.models.sandboxes import PVC, Host, NetworkPolicy, NetworkRule, PlatformSpec, SandboxFilter, SnapshotFilter, Volume
 from opensandbox.sync.manager import SandboxManagerSync
 from opensandbox.sync.sandbox import SandboxSync
 
-from covekit import API_KEY
+from covekit import API_KEY, SLOW
 
-pytestmark = pytest.mark.usefixtures("on_engine")
 POLICY = NetworkPolicy(defaultAction="deny", egress=[NetworkRule(action="allow", target="example.com")])
 
 
@@ -24,8 +25,14 @@ def config(daemon, request):
     return ConnectionConfigSync(domain=f"127.0.0.1:{daemon.port}", api_key=API_KEY, use_server_proxy=request.param)
 
 
+@pytest.fixture
+def sandbox(daemon, config):
+    """Makes sandboxes of the small image; each ends with its block."""
+    return functools.partial(made, daemon.small, config)
+
+
 @contextlib.contextmanager
-def sandbox(config, image="cove-test/busybox", **kw):
+def made(image, config, **kw):
     s = SandboxSync.create(image, connection_config=config, timeout=timedelta(minutes=5), **kw)
     try:
         yield s
@@ -35,8 +42,9 @@ def sandbox(config, image="cove-test/busybox", **kw):
         s.close()
 
 
-def test_network_policy(config):
-    with sandbox(config, network_policy=POLICY) as s:
+@pytest.mark.engine
+def test_network_policy(sandbox, config):
+    with sandbox(network_policy=POLICY) as s:
         assert s.commands.run("echo inside").text == "inside"
         p = s.get_egress_policy()
         assert [(r.action, r.target) for r in p.egress] == [("allow", "example.com")] and p.default_action == "deny"
@@ -50,8 +58,9 @@ def test_network_policy(config):
         back.close()
 
 
-def test_snapshots(config):
-    with sandbox(config) as s, SandboxManagerSync.create(connection_config=config) as m:
+@pytest.mark.engine
+def test_snapshots(sandbox, config):
+    with sandbox() as s, SandboxManagerSync.create(connection_config=config) as m:
         s.files.write_file("/root/precious", "kept")
         snap = s.create_snapshot("e2e")
         deadline = time.monotonic() + 20
@@ -69,57 +78,98 @@ def test_snapshots(config):
             m.get_snapshot(snap.id)
 
 
-def test_volumes(config, daemon):
+def test_volumes(sandbox, config, daemon):
     v = Volume(name="data", pvc=PVC(claimName="e2e-data", deleteOnSandboxTermination=True), mountPath="/data")
-    with sandbox(config, volumes=[v]) as a:
+    with sandbox(volumes=[v]) as a:
         a.commands.run("echo shared > /data/f")
         same = Volume(name="data", pvc=PVC(claimName="e2e-data"), mountPath="/mnt", readOnly=True)
-        with sandbox(config, volumes=[same]) as b:
-            assert b.commands.run("cat /mnt/f; echo x > /mnt/g; echo $?").text.split("\n")[0] == "shared"
-    assert "e2e-data" not in daemon.engine.volumes()
+        with sandbox(volumes=[same]) as b:
+            assert b.commands.run("cat /mnt/f; echo x > /mnt/g; echo $?").text.split("\n") == ["shared", "1"]
+            assert "e2e-data" in daemon.volumes()
+    assert "e2e-data" not in daemon.volumes()
     with pytest.raises(SandboxException) as e:
-        SandboxSync.create("cove-test/busybox", connection_config=config, volumes=[Volume(name="h", host=Host(path="/etc"), mountPath="/x")])
+        SandboxSync.create(daemon.small, connection_config=config, volumes=[Volume(name="h", host=Host(path="/etc"), mountPath="/x")])
     assert "VOLUME::HOST_PATH_NOT_ALLOWED" in repr(e.value) + str(e.value.error)
 
 
-def test_diagnostics(config):
-    with sandbox(config, entrypoint=["sh", "-c", "echo hello from the entrypoint; exec sleep 1000"]) as s:
+def test_diagnostics(sandbox):
+    with sandbox(entrypoint=["sh", "-c", "echo hello from the entrypoint; exec sleep 1000"]) as s:
         logs = s.get_diagnostic_logs("container")
         assert "hello from the entrypoint" in logs.content and logs.delivery == "inline"
         assert s.get_diagnostic_events("runtime").content
 
 
-def test_metadata_and_platform(config):
-    with sandbox(config, metadata={"a": "1"}, platform=PlatformSpec(os="linux", arch="amd64"), extensions={"opensandbox.extensions.x": "y"}) as s:
+def test_metadata_and_platform(sandbox):
+    with sandbox(metadata={"a": "1"}, platform=PlatformSpec(os="linux", arch="amd64"), extensions={"opensandbox.extensions.x": "y"}) as s:
         info = s.get_info()
         assert info.metadata == {"a": "1"} and (info.platform.os, info.platform.arch) == ("linux", "amd64")
         assert s.patch_metadata({"a": None, "b": "2"}).metadata == {"b": "2"}
 
 
-def test_what_docker_refuses(config):
+def test_refusals(sandbox, config, daemon):
     with pytest.raises(SandboxException) as e:
-        SandboxSync.create("cove-test/busybox", connection_config=config, secure_access=True)
+        SandboxSync.create(daemon.small, connection_config=config, secure_access=True)
     assert "secureAccess" in str(e.value)
-    with sandbox(config) as s, pytest.raises(SandboxException):
+    with sandbox() as s, pytest.raises(SandboxException):
         s.get_signed_endpoint(8080, expires=4102444800)
     with SandboxManagerSync.create(connection_config=config) as m, pytest.raises(SandboxException):
         m.get_template("tpl-1")
 
 
-def test_policy_of_a_sandbox_without_a_guard_is_told_at_once(config, daemon):
-    with sandbox(config) as s:
+# what a create is refused with when the capabilities say so, with the words that must be in the error
+ASKED = {
+    "networkPolicy": (dict(network_policy=POLICY), "networkPolicy"),
+    "snapshotId": (dict(snapshot_id="no-such-snapshot"), "SNAPSHOT::NOT_IMPLEMENTED"),
+    "secureAccess": (dict(secure_access=True), "secureAccess"),
+    "platform.os=windows": (dict(platform=PlatformSpec(os="windows", arch="amd64")), "Platform windows/amd64"),
+}
+
+
+def test_what_the_driver_says_is_true(sandbox, config, daemon):
+    """Members that its capabilities call refused are, by name, and nothing is made; those of the tests marked `engine` are so
+    on the native driver only."""
+    engine = "refused" if daemon.driver == "native" else "honoured"
+    assert (daemon.says["networkPolicy"], daemon.says["snapshotId"]) == (engine, engine)
+    tag = {"case": uuid.uuid4().hex}
+    refused = [k for k in ASKED if daemon.says[k] == "refused"]
+    assert "secureAccess" in refused
+    for k in refused:
+        args, word = ASKED[k]
+        with pytest.raises(SandboxApiException) as e:
+            SandboxSync.create(None if "snapshot_id" in args else daemon.small, connection_config=config, metadata=tag, **args)
+        assert 400 <= e.value.status_code < 600 and word in str(e.value), (k, e.value)
+    with SandboxManagerSync.create(connection_config=config) as m:
+        assert not m.list_sandbox_infos(SandboxFilter(metadata=tag)).sandbox_infos
+    if daemon.says["snapshotId"] == "refused":
+        with sandbox() as s:
+            with pytest.raises(SandboxApiException) as e:
+                s.create_snapshot("none")
+            assert e.value.status_code == 501, e.value
+
+
+def test_policy_of_a_sandbox_without_a_guard_is_told_at_once(sandbox, daemon):
+    """By the server's own route. The SDK asks port 18080 of the sandbox, where nobody listens, and repeats what it gets (502)."""
+    with sandbox() as s:
         t = time.monotonic()
         with pytest.raises(SandboxException):
             s.get_egress_policy()
         assert daemon.driver == "peer" or time.monotonic() - t < 12
+        t = time.monotonic()
+        r = daemon.get(f"/v1/sandboxes/{s.id}/networkpolicy")
+        if daemon.driver == "peer":
+            assert r.status == 502, r
+        else:
+            assert r.status == 409 and r.json()["code"] == "SANDBOX::NETWORK_POLICY_NOT_ENABLED", r
+            assert time.monotonic() - t < 2 * SLOW
 
 
 @pytest.mark.parametrize("proxy", [False, True], ids=["direct", "server-proxy"])
 def test_async_lifecycle(daemon, proxy):
     config = ConnectionConfig(domain=f"127.0.0.1:{daemon.port}", api_key=API_KEY, use_server_proxy=proxy)
+    guarded = 0 if daemon.says["networkPolicy"] == "honoured" else None  # one of the three, where there are guards
 
     async def one(n):
-        s = await Sandbox.create("cove-test/busybox", connection_config=config, timeout=timedelta(minutes=5), network_policy=POLICY if n == 0 else None)
+        s = await Sandbox.create(daemon.small, connection_config=config, timeout=timedelta(minutes=5), network_policy=POLICY if n == guarded else None)
         try:
             assert (await s.commands.run(f"echo {n}")).text == str(n)
             await s.files.write_file("/tmp/f", "x" * 1000)
@@ -130,7 +180,7 @@ def test_async_lifecycle(daemon, proxy):
             r = await Sandbox.resume(s.id, connection_config=config)
             assert (await r.commands.run("echo on")).text == "on"
             await r.close()
-            if n == 0:
+            if n == guarded:
                 assert [x.target for x in (await s.get_egress_policy()).egress] == ["example.com"]
         finally:
             await s.kill()
