@@ -219,7 +219,7 @@ static int do_describe(const json_t *q, json_t *a, struct err *err) {
 static int do_guard_token(const json_t *q, json_t *a, struct err *err) {
     if (!driver->ops->guard_token)
         return not_here(err);
-    const char *token = driver->ops->guard_token(driver, json_str(q, "id"));
+    _cleanup_free_ char *token = driver->ops->guard_token(driver, json_str(q, "id"));
     json_object_set_new(a, "token", token ? json_string(token) : json_null());
     return 0;
 }
