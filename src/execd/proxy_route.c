@@ -12,7 +12,7 @@
 
 /* The port this request came to: the agent itself. 0 = none (a Unix socket). */
 static uint16_t own_port(const struct h1_req *r) {
-    struct sockaddr_storage ss;
+    struct sockaddr_storage ss = {0};
     socklen_t len = sizeof ss;
 
     if (getsockname(sock_fd(h1_req_sock(r)), (struct sockaddr *)&ss, &len) < 0)

@@ -156,7 +156,7 @@ static char *join(const struct proxy_request *in, const char *name) {
     struct buf b = BUF_INIT(65536);
 
     for (size_t i = 0; i < in->n_headers; i++)
-        if (str_ieq(in->headers[i].name, name) && *in->headers[i].value)
+        if (str_ieq(in->headers[i].name, name) && !str_is_empty(in->headers[i].value))
             buf_printf(&b, "%s%s", b.len ? ", " : "", in->headers[i].value);
     char *r = b.len ? buf_take(&b, NULL) : NULL;
     buf_done(&b);
