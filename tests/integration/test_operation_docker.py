@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 
 import covekit
@@ -19,6 +20,8 @@ class Unprivileged(dockerkit.DockerDaemon):
         self.sections.pop("native")  # its own defaults, below HOME
 
     def start(self, timeout=30):
+        # the checkout may lie where only its owner may look
+        self.sections["server"]["libexec_dir"] = str(shutil.copytree(covekit.LIBEXEC, self.dir / "libexec", dirs_exist_ok=True))
         for p in (self.dir, self.log):
             if p == self.log:
                 p.touch()
