@@ -1,5 +1,5 @@
 """The Docker driver by itself on a real engine: other hands at its containers, an engine that stops, whose sandbox is whose,
-sidecars, ports, kill -9 in the middle. A scripted engine stands in front only for faults dockerd cannot be made to give."""
+ports, kill -9 in the middle. A scripted engine stands in front only for faults dockerd cannot be made to give."""
 import json
 import os
 import signal
@@ -7,71 +7,12 @@ import threading
 import time
 import urllib.request
 
-import dockerkit
 import pytest
+from dockerdriverkit import POLICY, drv, engine2, guarded, make_driver, own, scripted, shared  # noqa: F401 (fixtures)
 from driverkit import EALREADY, EINVAL, ENOENT, SLEEP, DockerDriver, DriverError
 from nativekit import covekit_wait
-from scripted_engine import ScriptedEngine
 
-EHOSTUNREACH, EADDRNOTAVAIL, EIO = -113, -99, -5
-POLICY = {"defaultAction": "deny", "egress": []}
-
-
-def make_driver(docker, config=None, **kw):
-    d = DockerDriver(docker, {"egress_image": docker.image("egress"), "readiness_timeout_s": 10, **(config or {})}, **kw)
-    try:
-        return d.prepare()
-    except BaseException:
-        d.close()
-        raise
-
-
-@pytest.fixture(scope="module")
-def shared(docker):
-    d = make_driver(docker)
-    yield d
-    d.close()
-
-
-@pytest.fixture
-def drv(shared):
-    """The module's driver; nothing may be left of a test."""
-    shared.drop_events()
-    census = dockerkit.Census(shared.docker)
-    yield shared
-    for i in shared.ids():
-        shared.remove(i)
-    census.check()
-
-
-@pytest.fixture
-def own(docker):
-    """A driver that the test may restart."""
-    d = make_driver(docker)
-    yield d
-    if d.proc.poll() is not None:
-        d.env.pop("COVE_CRASH_AT", None)
-        d.start()
-    for i in d.ids():
-        d.remove(i)
-    d.stop()
-    census = d.census
-    d.close()
-    census.check()
-
-
-@pytest.fixture
-def engine2():
-    """An engine that the test may stop."""
-    why = dockerkit.why_not()
-    if why:
-        pytest.skip(why)
-    with dockerkit.Dockerd() as d:
-        yield d
-
-
-def guarded(drv, name, **fields):
-    return drv.create(name, policy=POLICY, **fields)
+EHOSTUNREACH, EADDRNOTAVAIL = -113, -99
 
 
 # ---- start ----
@@ -453,170 +394,7 @@ def test_logs_with_times_and_since(drv):
     assert drv.logs("times", since_us=started + 600_000) == "late\n"
 
 
-# ---- sidecars ----
-
-def test_a_guarded_sandbox(drv):
-    guarded(drv, "g", guardEnv=["OPENSANDBOX_EGRESS_LOG_LEVEL=debug"])
-    token = drv.call("guard_token", id="g")["token"]
-    assert len(token) == 32
-    side, box = drv.engine.sidecar("g"), drv.container("g")
-    assert box["HostConfig"]["NetworkMode"] == "container:" + side["Id"]
-    assert f"OPENSANDBOX_EGRESS_TOKEN={token}" in side["Config"]["Env"]
-    assert side["Config"]["Labels"]["opensandbox.io/egress-sidecar-for"] == "g" and "opensandbox.io/id" not in side["Config"]["Labels"]
-    host = side["HostConfig"]
-    assert host["Memory"] and host["PidsLimit"] == 256 and host["CapDrop"] == ["ALL"] and "NET_ADMIN" in host["CapAdd"]
-    assert drv.engine.volumes()["opensandbox-runtime-g"]["Labels"]["opensandbox.io/volume-managed-by"] == "server"
-    at = drv.call("address", id="g", port=44772)
-    assert at["host"] == "127.0.0.1" and at["prefix"] == "/proxy/44772"
-    assert drv.out("g", "echo through") == "through\n"
-    drv.remove("g")
-    assert not drv.engine.exists("sandbox-egress-g") and "opensandbox-runtime-g" not in drv.engine.volumes()
-
-
-def test_the_sidecar_follows_pause_and_resume(drv):
-    guarded(drv, "g")
-    drv.call("pause", id="g")
-    assert drv.engine.sidecar("g")["State"]["Paused"] and drv.container("g")["State"]["Paused"]
-    drv.call("resume", id="g")
-    assert not drv.engine.sidecar("g")["State"]["Paused"] and drv.out("g", "echo on") == "on\n"
-    # one that is paused already is left alone
-    drv.engine.call("POST", "/containers/sandbox-egress-g/pause")
-    drv.call("pause", id="g")
-    drv.remove("g")  # both paused
-
-
-def test_a_stopped_sidecar_fails_the_pause_and_everything_goes_on(drv):
-    guarded(drv, "g")
-    drv.engine.call("POST", "/containers/sandbox-egress-g/kill")
-    covekit_wait(lambda: not drv.engine.sidecar("g")["State"]["Running"], lambda: "sidecar lives", 5)
-    with pytest.raises(DriverError) as e:
-        drv.call("pause", id="g")
-    assert e.value.code == EIO and "sidecar is exited" in e.value.text
-    assert drv.inspect("g")["state"] == "running"
-    drv.remove("g")
-
-
-def test_a_missing_sidecar_leaves_the_sandbox_paused(drv):
-    guarded(drv, "g")
-    drv.engine.remove("sandbox-egress-g")
-    with pytest.raises(DriverError) as e:
-        drv.call("pause", id="g")
-    assert e.value.code == EIO and "missing" in e.value.text
-    assert drv.inspect("g")["state"] == "paused"
-    with pytest.raises(DriverError) as e:
-        drv.call("resume", id="g")
-    assert e.value.code == EIO and drv.inspect("g")["state"] == "paused"
-    drv.remove("g")
-
-
-def test_a_sandbox_removed_by_hand_takes_its_sidecar_along_at_the_next_removal(drv):
-    guarded(drv, "g")
-    drv.engine.remove("sandbox-g")
-    assert drv.code("remove", id="g") == ENOENT
-    assert not drv.engine.exists("sandbox-egress-g") and "opensandbox-runtime-g" not in drv.engine.volumes()
-
-
-def test_sidecars_without_sandbox_go_at_the_start(own):
-    guarded(own, "orphan")
-    guarded(own, "kept")
-    own.stop()
-    own.engine.remove("sandbox-orphan")
-    own.engine.run("sandbox-egress-unmarked", own.config["egress_image"],
-                   Labels={"opensandbox.io/egress-sidecar-for": "unmarked"})
-    own.engine.run("sandbox-egress-other", own.config["egress_image"],
-                   Labels={"opensandbox.io/egress-sidecar-for": "other", "opensandbox.io/cove.instance": "another"})
-    own.start(known=["kept"])
-    try:
-        assert not own.engine.exists("sandbox-egress-orphan") and not own.engine.exists("sandbox-egress-unmarked")
-        assert "opensandbox-runtime-orphan" not in own.engine.volumes()
-        assert own.engine.exists("sandbox-egress-kept") and own.engine.exists("sandbox-egress-other")
-        assert own.out("kept", "echo on") == "on\n"
-    finally:
-        own.engine.remove("sandbox-egress-other")
-
-
-def test_a_sidecar_stays_when_it_cannot_be_told_whether_its_sandbox_lives(scripted):
-    d, e = scripted
-    guarded(d, "g")
-    d.stop()
-    d.engine.remove("sandbox-g")
-    e.on("GET", "/containers/sandbox-g/json", status=500, message="not now")
-    d.start()
-    assert d.engine.exists("sandbox-egress-g")
-    d.stop()
-    e.clear()
-    d.start()
-    assert not d.engine.exists("sandbox-egress-g") and "opensandbox-runtime-g" not in d.engine.volumes()
-
-
-@pytest.mark.parametrize("how,words", [("test-exit", "ended with code"), ("test-unready", "not ready within 2 seconds")])
-def test_a_sidecar_that_does_not_come_up(docker, how, words):
-    d = make_driver(docker, {"readiness_timeout_s": 2})
-    try:
-        t0 = time.monotonic()
-        with pytest.raises(DriverError) as e:
-            guarded(d, "g", guardEnv=["OPENSANDBOX_EGRESS_LOG_LEVEL=" + how])
-        assert words in e.value.text and time.monotonic() - t0 < 8
-        d.check_clean()
-        d.stop()
-    finally:
-        d.close()
-
-
-@pytest.fixture
-def scripted(docker):
-    docker.image("busybox"), docker.image("egress")
-    with ScriptedEngine(docker) as e:
-        d = make_driver(e)
-        d.create("first")  # what the driver does once per engine
-        d.remove("first")
-        e.clear()
-        yield d, e
-        e.clear()
-        for i in d.ids():
-            d.remove(i)
-        d.stop()
-        census = d.census
-        d.close()
-        census.check()
-
-
-def sidecars(r):
-    return "egress" in r.query.get("name", "")
-
-
-def test_sidecar_without_id_in_the_answer(scripted):
-    d, e = scripted
-    e.on("POST", "/containers/create", match=sidecars, status=201, body={"Warnings": []})
-    with pytest.raises(DriverError) as x:
-        guarded(d, "g")
-    assert x.value.text == "Docker did not return an egress sidecar container ID."
-    assert not e.seen("DELETE", "/containers/.*") and not e.seen("POST", "/containers/.*/start")
-
-
-def test_sidecar_that_cannot_be_started(scripted):
-    d, e = scripted
-    e.on("POST", "/containers/.*/start", status=500, message="no such device", times=1)
-    with pytest.raises(DriverError) as x:
-        guarded(d, "g")
-    assert x.value.text == "Egress sidecar container failed to start."
-    removed = e.seen("DELETE", "/containers/.*")
-    assert len(removed) == 1 and removed[0].query["force"] == "1"
-
-
-@pytest.mark.parametrize("where", ["create", "start"])
-def test_sidecar_without_ipv6_knobs(scripted, where):
-    d, e = scripted
-    text = "open /proc/sys/net/ipv6/conf/all/disable_ipv6: no such file or directory"
-    if where == "create":
-        e.on("POST", "/containers/create", match=sidecars, status=500, message=text, times=1)
-    else:
-        e.on("POST", "/containers/.*/start", status=500, message=text, times=1)
-    guarded(d, "g")
-    first, second = [r.json()["HostConfig"] for r in e.seen("POST", "/containers/create") if sidecars(r)]
-    assert first["Sysctls"]["net.ipv6.conf.all.disable_ipv6"] == "1" and "Sysctls" not in second
-    assert d.out("g", "echo on") == "on\n"
-
+# ---- faults of the engine ----
 
 def test_pause_that_fails_half_way_is_undone(scripted):
     d, e = scripted
